@@ -1,0 +1,46 @@
+# Every target sets up .venv by itself; nothing else is needed but Python 3.11 to 3.13 and make.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SCALE ?= quick
+
+.PHONY: help study test lab lint clean
+
+help:
+	@echo "make study   run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
+	@echo "make test    run the tests"
+	@echo "make lab     open the notebooks in JupyterLab"
+	@echo "make lint    check style"
+	@echo "make clean   remove .venv and caches"
+
+study: $(READY)
+	@echo "Running the study at scale '$(SCALE)' ..."
+	@$(BIN)/lff study --scale $(SCALE)
+
+test: $(READY)
+	@echo "Running the tests ..."
+	@$(BIN)/python -m pytest
+
+lab: $(READY)
+	@$(BIN)/jupyter lab notebooks
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+
+# The first interpreter that really runs: a name on the PATH alone may be a version manager's shim.
+$(READY): pyproject.toml constraints.txt
+	@set -e; for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
+		if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
+		then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "No Python 3.11 to 3.13 found; set PYTHON=/path/to/python"; exit 1; fi; \
+	echo "Setting up $(VENV) with $$($$found --version) (once; some minutes) ..."; \
+	$$found -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[notebooks,test,dev]'; \
+	touch $(READY); echo "Set up."

@@ -1,0 +1,47 @@
+"""`lff`: a study of "Defending against the Label-flipping Attack in Federated Learning".
+
+    import lff
+    record = lff.run("mnist-mild", defense="lfighter", attackers=40, scale="quick")
+    table = lff.load_records()
+
+A defense of one's own is one function:
+
+    @lff.defense("mine", label="Mine")
+    def mine(updates: lff.Updates) -> lff.Decision:
+        return lff.Decision(aggregate=updates.weights.mean(dim=0))
+
+Names are imported when first used, so that `import lff` and `lff --help` stay quick.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+
+_HOMES = {
+    "Decision": "lff.updates",
+    "Experiment": "lff.benchmarks",
+    "Federation": "lff.federation",
+    "Record": "lff.records",
+    "Updates": "lff.updates",
+    "attack": "lff.attacks",
+    "defense": "lff.defenses",
+    "experiment": "lff.runs",
+    "grid": "lff.sweep",
+    "load_histories": "lff.records",
+    "load_records": "lff.records",
+    "run": "lff.runs",
+    "run_all": "lff.sweep",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str):
+    if name == "__version__":
+        return version("lff")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'lff' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

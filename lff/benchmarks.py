@@ -1,0 +1,265 @@
+"""The six benchmarks of the paper, the scales, and the `Experiment` that names one run."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from lff.attacks import attacks
+from lff.errors import InputError, unknown
+from lff.partition import DISTRIBUTIONS
+
+ATTACKER_RATIOS = (0, 10, 20, 30, 40, 50)  # percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A data set, its distribution among the peers, and the paper's training settings."""
+
+    name: str
+    label: str
+    dataset: str
+    model: str
+    distribution: str
+    source_class: int
+    target_class: int
+    settings: dict[str, Any]  # of `Experiment`, at `paper` scale
+
+
+_MNIST = {
+    "dataset": "mnist",
+    "model": "cnn",
+    "source_class": 7,
+    "target_class": 1,
+    "settings": {
+        "peers": 100,
+        "rounds": 200,
+        "local_epochs": 3,
+        "batch_size": 64,
+        "learning_rate": 0.001,
+    },
+}
+_CIFAR10 = {
+    "dataset": "cifar10",
+    "model": "resnet18",
+    "source_class": 5,  # Dog
+    "target_class": 3,  # Cat
+    "settings": {
+        "peers": 20,
+        "rounds": 100,
+        "local_epochs": 3,
+        "batch_size": 32,
+        "learning_rate": 0.01,
+    },
+}
+_IMDB = {
+    "dataset": "imdb",
+    "model": "bilstm",
+    "source_class": 1,  # positive
+    "target_class": 0,  # negative
+    "settings": {
+        "peers": 20,
+        "rounds": 50,
+        "local_epochs": 1,
+        "batch_size": 32,
+        "learning_rate": 0.001,
+        "optimizer": "adam",
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+    },
+}
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark(name="mnist-iid", label="MNIST-iid", distribution="iid", **_MNIST),
+        Benchmark(name="mnist-mild", label="MNIST-Mild", distribution="mild", **_MNIST),
+        Benchmark(name="mnist-extreme", label="MNIST-Extreme", distribution="extreme", **_MNIST),
+        Benchmark(name="cifar10-iid", label="CIFAR10-iid", distribution="iid", **_CIFAR10),
+        Benchmark(name="cifar10-mild", label="CIFAR10-Mild", distribution="mild", **_CIFAR10),
+        Benchmark(name="imdb", label="IMDB", distribution="iid", **_IMDB),
+    )
+}
+
+# What each scale changes of the paper's settings: sizes only, never the method.
+_EMBEDDED = {"data": "embedded"}
+SCALES: dict[str, dict[str, dict[str, Any]]] = {
+    "smoke": {
+        "mnist": _EMBEDDED
+        | {"peers": 20, "examples": 1000, "test_examples": 500, "rounds": 3, "learning_rate": 0.05},
+        "cifar10": _EMBEDDED
+        | {"peers": 10, "examples": 160, "test_examples": 100, "rounds": 2, "local_epochs": 1},
+        "imdb": _EMBEDDED
+        | {"peers": 10, "examples": 320, "test_examples": 200, "rounds": 2, "vocabulary": 500},
+    },
+    "quick": {
+        "mnist": _EMBEDDED | {"rounds": 12, "learning_rate": 0.02},
+        "cifar10": _EMBEDDED
+        | {"peers": 10, "examples": 1000, "test_examples": 500, "rounds": 4, "local_epochs": 1},
+        "imdb": _EMBEDDED
+        | {"peers": 10, "examples": 2000, "test_examples": 1000, "rounds": 4, "vocabulary": 2000},
+    },
+    "laptop": {
+        "mnist": {"rounds": 12, "learning_rate": 0.01},
+        "mnist-extreme": {"rounds": 30, "learning_rate": 0.001},
+        "cifar10": {"examples": 5000, "test_examples": 2000, "rounds": 10},
+        "imdb": {"examples": 10000, "test_examples": 5000, "rounds": 5, "vocabulary": 10000},
+    },
+    "paper": {},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run, named by everything that can change its result.
+
+    All fields are JSON scalars. `attackers` is the attacker ratio in percent; `fraction` the C of
+    Algorithm 1; `examples`, `test_examples` and `vocabulary` are 0 for all there are.
+    `defense_options` is the canonical text of the defense's options, and `user_code` a
+    fingerprint of a defense or attack that is not part of this package.
+    """
+
+    benchmark: str
+    scale: str
+    defense: str
+    attackers: float
+    seed: int
+    data: str
+    distribution: str
+    alpha: float
+    peers: int
+    fraction: float
+    examples: int
+    test_examples: int
+    vocabulary: int
+    rounds: int
+    local_epochs: int
+    batch_size: int
+    learning_rate: float
+    optimizer: str
+    momentum: float
+    weight_decay: float
+    attack: str
+    source_class: int
+    target_class: int
+    defense_options: str
+    user_code: str
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is float and type(value) is int:
+                object.__setattr__(self, field.name, float(value))
+            elif type(value) is not field.type:
+                raise InputError(f"{field.name} must be {_article(field.type)}, not {value!r}")
+        for name, choices in _choices().items():
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                raise InputError(_range_message(name, getattr(self, name), low, high))
+        if self.source_class == self.target_class:
+            raise InputError(
+                f"source_class and target_class are both {self.source_class}; they must differ"
+            )
+
+    @property
+    def id(self) -> str:
+        """A readable prefix and a hash of every field."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return f"{self.benchmark}_{self.defense}_{self.attackers:g}_seed{self.seed}_{digest}"
+
+    def replace(self, **changes: Any) -> "Experiment":
+        """The same experiment with some fields changed."""
+        _check_names(changes)
+        return replace(self, **changes)
+
+
+def experiment(benchmark: str, *, scale: str = "quick", **settings: Any) -> Experiment:
+    """The experiment of a benchmark at a scale, with any field of `Experiment` set otherwise."""
+    if benchmark not in BENCHMARKS:
+        raise unknown("benchmark", benchmark, BENCHMARKS)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    _check_names(settings)
+    known = BENCHMARKS[benchmark]
+    sizes = SCALES[scale]
+    defaults = {
+        "defense": "fedavg",
+        "attackers": 0,
+        "seed": 0,
+        "data": "real",
+        "distribution": known.distribution,
+        "alpha": 1.0,
+        "fraction": 1.0,
+        "examples": 0,
+        "test_examples": 0,
+        "vocabulary": 0,
+        "optimizer": "sgd",
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+        "attack": "label_flipping",
+        "source_class": known.source_class,
+        "target_class": known.target_class,
+        "defense_options": "",
+        "user_code": "",
+    }
+    return Experiment(
+        benchmark=benchmark,
+        scale=scale,
+        **{
+            **defaults,
+            **known.settings,
+            **sizes.get(known.dataset, {}),
+            **sizes.get(benchmark, {}),
+            **settings,
+        },
+    )
+
+
+_RANGES = {
+    "attackers": (0, 100),
+    "seed": (0, 2**31 - 1),
+    "alpha": (1e-3, 1e6),
+    "peers": (1, 100_000),
+    "fraction": (0, 1),
+    "examples": (0, 10**9),
+    "test_examples": (0, 10**9),
+    "vocabulary": (0, 10**9),
+    "rounds": (1, 100_000),
+    "local_epochs": (1, 1000),
+    "batch_size": (1, 10**6),
+    "learning_rate": (1e-9, 1e3),
+    "momentum": (0, 1),
+    "weight_decay": (0, 1),
+    "source_class": (0, 10**6),
+    "target_class": (0, 10**6),
+}
+
+
+def _choices() -> dict[str, list[str]]:
+    return {
+        "benchmark": list(BENCHMARKS),
+        "scale": list(SCALES),
+        "data": ["real", "embedded"],
+        "distribution": list(DISTRIBUTIONS),
+        "optimizer": ["sgd", "adam"],
+        "attack": attacks(),
+    }
+
+
+def _check_names(settings: dict[str, Any]) -> None:
+    names = [field.name for field in fields(Experiment)]
+    for name in settings:
+        if name not in names:
+            raise unknown("setting", name, names)
+
+
+def _article(kind: type) -> str:
+    return {int: "a whole number", float: "a number", str: "a text"}[kind]
+
+
+def _range_message(name: str, value: float, low: float, high: float) -> str:
+    unit = " percent" if name == "attackers" else ""
+    return f"{name} must be between {low:g} and {high:g}{unit}, not {value!r}"

@@ -1,0 +1,82 @@
+"""Data sets as tensors: real ones, fetched and verified, or embedded ones that need no network.
+
+    from lff import data
+    mnist = data.load("mnist")                       # the real one, fetched if need be
+    digits = data.load("cifar10", data="embedded")   # color digits, installed with the package
+
+Nothing is used before its checksum is verified, and nothing read here can execute code. torch
+is imported by `load` only, so that the other functions are quick.
+"""
+
+import os
+from functools import lru_cache
+
+from lff.data.dataset import Dataset
+from lff.data.fetching import fetch
+from lff.data.files import DATASETS, Report, Status, available, read, verify
+from lff.data.sources import user_folder
+from lff.errors import DataError, InputError, unknown
+from lff.paths import data_dir
+
+__all__ = ["DATASETS", "Dataset", "Report", "Status", "available", "fetch", "load", "verify"]
+
+KINDS = ("real", "embedded")
+
+
+def load(
+    name: str,
+    *,
+    data: str = "real",
+    vocabulary: int = 0,
+    folder: str | os.PathLike | None = None,
+) -> Dataset:
+    """Load a data set, once per process; whoever asks again gets the same tensors.
+
+    Args:
+        name: "mnist", "cifar10" or "imdb".
+        data: "real" (from the cache, fetched into it if need be) or "embedded" (the small
+            stand-in that installed packages carry; its `source` says what it really is).
+        vocabulary: how many of the most frequent words get an id of their own; 0 for all.
+            Means nothing for images.
+        folder: where to look for the files of the real data set first; by default the folder
+            that the environment variable `LFF_DATA_FROM` names, if any.
+
+    Raises:
+        DataError: the data set cannot be had; the message lists every source tried.
+        InputError: an argument that cannot be used.
+    """
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    if data not in KINDS:
+        raise unknown("kind of data", data, KINDS)
+    if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 0:
+        raise InputError(f"vocabulary is {vocabulary!r}; it must be an integer, 0 or more")
+    words = vocabulary if name == "imdb" else 0
+    if data == "embedded":
+        return _embedded(name, words)
+    return _real(name, words, user_folder(folder), data_dir())
+
+
+@lru_cache(maxsize=4)
+def _embedded(name: str, vocabulary: int) -> Dataset:
+    from lff.data import embedded
+
+    if name == "imdb":
+        return embedded.reviews(vocabulary)
+    return {"mnist": embedded.mnist, "cifar10": embedded.color_digits}[name]()
+
+
+@lru_cache(maxsize=4)
+def _real(name: str, vocabulary: int, folder: os.PathLike | None, cache: os.PathLike) -> Dataset:
+    """A real data set; `cache` is only here to tell the caches of two environments apart."""
+    from lff.data import images, text
+
+    contents = read(name, preferred_only=folder is not None)
+    if contents is None:
+        fetch(name, folder=folder)
+        contents = read(name)
+    if contents is None:
+        raise DataError(f"the files of {name!r} in {cache} changed while they were read; try again")
+    if name == "imdb":
+        return text.imdb(contents, vocabulary)
+    return {"mnist": images.mnist, "cifar10": images.cifar10}[name](contents)

@@ -1,0 +1,118 @@
+"""Reviews as sequences of word ids, in the manner of the Keras tokenizer.
+
+Lower-case; punctuation becomes spaces; words are split at spaces and ranked by how often they
+occur in the whole corpus (train and test), ties by first occurrence. Id 0 is padding, 1 a word
+outside a restricted vocabulary, 2 the most frequent word, and so on. Of a review the last 128
+words are kept, and shorter ones are padded at the front.
+"""
+
+import io
+import re
+import tarfile
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lff.data.dataset import Dataset
+from lff.data.files import IMDB_ARCHIVE, IMDB_CSV, fingerprint
+
+CLASSES = ("negative", "positive")
+LENGTH = 128
+UNKNOWN, FIRST_WORD = 1, 2
+TRAIN_ROWS = 40_000
+
+_FILTERED = b'!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
+_TO_SPACES = bytes.maketrans(_FILTERED, b" " * len(_FILTERED))
+_LABELLED = re.compile(r"aclImdb/(?:train|test)/(neg|pos)/\d+_\d+\.txt")
+
+
+def imdb(contents: dict[str, bytes], vocabulary: int) -> Dataset:
+    """IMDB from the 50,000-row CSV or, failing that, from the Large Movie Review archive."""
+    if IMDB_CSV.name in contents:
+        source = "IMDB (50,000-row CSV)"
+        checksum = fingerprint(f"imdb: first {TRAIN_ROWS} rows train", [IMDB_CSV])
+        texts, labels = read_csv(contents[IMDB_CSV.name])
+    else:
+        source = "IMDB (aclImdb archive, own 40,000/10,000 split)"
+        recipe = f"imdb: members sorted, default_rng(0).permutation, first {TRAIN_ROWS} train"
+        checksum = fingerprint(recipe, [IMDB_ARCHIVE])
+        texts, labels = read_archive(contents[IMDB_ARCHIVE.name])
+        order = np.random.default_rng(0).permutation(len(texts))
+        texts, labels = [texts[i] for i in order], labels[order]
+    return as_dataset(source, checksum, numbered(texts), labels, TRAIN_ROWS, vocabulary)
+
+
+def as_dataset(
+    source: str,
+    checksum: str,
+    rows: Sequence[np.ndarray],
+    labels: np.ndarray,
+    train: int,
+    vocabulary: int,
+) -> Dataset:
+    """A text data set whose first `train` rows train and whose others test."""
+    x, size = encoded(rows, vocabulary)
+    y = torch.from_numpy(labels.astype(np.int64))
+    parts = x[:train], y[:train], x[train:], y[train:]
+    return Dataset("imdb", source, checksum, CLASSES, *parts, vocabulary=size)
+
+
+def read_csv(content: bytes) -> tuple[list[str], np.ndarray]:
+    """Texts and labels (positive 1, negative 0) of a CSV with columns review and sentiment."""
+    table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+    return table["review"].tolist(), (table["sentiment"] == "positive").to_numpy(np.int64)
+
+
+def read_archive(content: bytes) -> tuple[list[str], np.ndarray]:
+    """Texts and labels of the labelled reviews of aclImdb_v1.tar.gz, members sorted by name.
+
+    The archive is verified and stays closed: members are read by name, none is extracted.
+    """
+    reviews = {}
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+        for member in tar:
+            match = _LABELLED.fullmatch(member.name)
+            if match and member.isreg():
+                text = tar.extractfile(member).read().decode("utf-8")
+                reviews[member.name] = text, match[1] == "pos"
+    texts, labels = zip(*(reviews[name] for name in sorted(reviews)), strict=True)
+    return list(texts), np.array(labels, dtype=np.int64)
+
+
+def numbered(texts: Sequence[str]) -> list[np.ndarray]:
+    """Each text as an array of word numbers, words being numbered as they first occur.
+
+    All separators are ASCII, so the work is done on UTF-8 bytes, where it is fastest.
+    """
+    number = defaultdict(count().__next__)
+    return [
+        np.fromiter(map(number.__getitem__, filter(None, _split(text))), dtype=np.int32)
+        for text in texts
+    ]
+
+
+def encoded(rows: Sequence[np.ndarray], vocabulary: int) -> tuple[Tensor, int]:
+    """Word ids `[n, 128]` of numbered texts, and how many ids there are.
+
+    Only the `vocabulary` most frequent words get an id of their own (0: all words do).
+    """
+    counts = np.bincount(np.concatenate(rows))
+    ranked = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    ranked = ranked[: vocabulary or None]
+    ids = np.full(len(counts), UNKNOWN)
+    ids[ranked] = np.arange(FIRST_WORD, FIRST_WORD + len(ranked))
+    x = np.zeros((len(rows), LENGTH), dtype=np.int64)
+    for line, row in zip(x, rows, strict=True):
+        last = row[-LENGTH:]
+        line[LENGTH - len(last) :] = ids[last]
+    return torch.from_numpy(x), FIRST_WORD + len(ranked)
+
+
+def _split(text: str) -> list[bytes]:
+    """The words of a text, and an empty one wherever two separators meet."""
+    return text.lower().encode("utf-8").translate(_TO_SPACES).split(b" ")

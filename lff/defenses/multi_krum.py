@@ -1,0 +1,58 @@
+"""Multi-Krum: the average of the updates with the closest neighbours.
+
+P. Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
+NeurIPS 2017.
+"""
+
+import torch
+from torch import Tensor
+
+from lff.defenses.registry import defense
+from lff.defenses.sorting import column_blocks
+from lff.updates import Decision, Updates, weighted_mean
+
+GRAM_BLOCK = 1 << 22  # entries of a block of the Gram matrix's sum
+
+
+@defense("multi_krum", label="MKrum", oracle=True)
+def multi_krum(updates: Updates) -> Decision:
+    """Keep the n - f - 2 updates of the lowest scores and average them equally.
+
+    The score of an update is the sum of its squared distances to its n - f - 2 nearest other
+    updates, f being the number of attackers the oracle tells. At least one is kept, and at
+    least one neighbour is looked at. (Libraries differ here: Blanchard et al. leave the number
+    kept free, and some count an update among its own neighbours.)
+    """
+    n = len(updates)
+    if n == 1:
+        return weighted_mean(updates, torch.ones_like(updates.examples))
+    count = max(n - updates.oracle_attackers - 2, 1)
+    distances = squared_distances(updates.weights)
+    distances.fill_diagonal_(torch.inf)
+    scores = distances.sort(dim=1).values[:, :count].sum(dim=1)
+    kept = torch.zeros_like(updates.examples)
+    kept[scores.sort(stable=True).indices[:count]] = 1
+    decision = weighted_mean(updates, kept)
+    return Decision(
+        aggregate=decision.aggregate,
+        weights=decision.weights,
+        saw={"scores": scores, "kept": count},
+    )
+
+
+def squared_distances(matrix: Tensor) -> Tensor:
+    """All squared Euclidean distances between rows, float64 `[n, n]`, through a Gram matrix.
+
+    |a - b|^2 = |a|^2 + |b|^2 - 2ab cancels when a and b are close beside their lengths. The
+    rows are therefore centered and everything is float64, which leaves digits to spare down to
+    the closest pairs that float32 rows can express.
+    """
+    n = len(matrix)
+    gram = torch.zeros(n, n, dtype=torch.float64, device=matrix.device)
+    for columns in column_blocks(matrix, GRAM_BLOCK):
+        block = matrix[:, columns].double()
+        block -= block.mean(dim=0)
+        gram += block @ block.T
+    lengths = gram.diagonal()
+    distances = (lengths.unsqueeze(1) + lengths - 2 * gram).clamp(min=0)
+    return distances.fill_diagonal_(0)

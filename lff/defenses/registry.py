@@ -1,0 +1,105 @@
+"""The defenses by name: one decorator to add one, one function to get one.
+
+A defense is a callable from a round's `Updates` to a `Decision`. Its keyword-only parameters
+are its options; experiments can set them. A rule with memory is a class whose instances are
+such callables, with `state_dict` and `load_state_dict` for resumption.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+from lff.errors import InputError, unknown
+from lff.updates import Decision, Updates
+
+Rule = Callable[[Updates], Decision]
+
+ENTRY_POINTS = "lff.defenses"
+PAPER_DEFENSES = (
+    "fedavg",
+    "median",
+    "repeated_median",
+    "trimmed_mean",
+    "multi_krum",
+    "foolsgold",
+    "lfighter",
+)
+
+
+@dataclass(frozen=True)
+class Defense:
+    """A registered defense: its names, and how to make one for a run."""
+
+    name: str
+    label: str
+    factory: Callable[..., Any]
+    oracle: bool
+
+    def create(self, **options: Any) -> Rule:
+        """A fresh rule for one run, with these options."""
+        self.check(options)
+        if inspect.isclass(self.factory):
+            return self.factory(**options)
+        return partial(self.factory, **options) if options else self.factory
+
+    def options(self) -> dict[str, Any]:
+        """The options and their defaults."""
+        parameters = inspect.signature(self.factory).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def check(self, options: dict[str, Any]) -> None:
+        """Refuse options this defense does not have."""
+        for option in options:
+            if option not in self.options():
+                raise unknown(f"option of {self.name}", option, self.options())
+
+
+_defenses: dict[str, Defense] = {}
+_entry_points_loaded = False
+
+
+def defense(
+    name: str, *, label: str | None = None, oracle: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a defense under `name`, shown in figures as `label`.
+
+    `oracle=True` marks a rule that must be told the number of attackers; no other rule is.
+    """
+    if not name.isidentifier():
+        raise InputError(f"a defense's name must be a Python identifier, not {name!r}")
+
+    def register(factory: Callable[..., Any]) -> Callable[..., Any]:
+        present = _defenses.get(name)
+        if present is not None and present.factory.__module__ != factory.__module__:
+            raise InputError(f"a defense named {name!r} exists already; choose another name")
+        _defenses[name] = Defense(name, label or name, factory, oracle)
+        return factory
+
+    return register
+
+
+def get_defense(name: str) -> Defense:
+    """The defense of that name."""
+    if name not in _defenses:
+        _load_entry_points()
+    if name not in _defenses:
+        raise unknown("defense", name, defenses())
+    return _defenses[name]
+
+
+def defenses() -> dict[str, Defense]:
+    """All registered defenses by name: the paper's in its order, then the others."""
+    _load_entry_points()
+    return {name: _defenses[name] for name in dict.fromkeys([*PAPER_DEFENSES, *_defenses])}
+
+
+def _load_entry_points() -> None:
+    """Import installed packages that register defenses (entry-point group `lff.defenses`)."""
+    global _entry_points_loaded
+    if not _entry_points_loaded:
+        _entry_points_loaded = True
+        for entry in entry_points(group=ENTRY_POINTS):
+            entry.load()

@@ -1,0 +1,236 @@
+"""The loop of Algorithm 1: select peers, train, defend, aggregate, evaluate."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lff.attacks import choose_attackers, get_attack, number_of_attackers
+from lff.benchmarks import BENCHMARKS, Experiment
+from lff.checkpoints import Checkpoint
+from lff.data import load
+from lff.defenses import get_defense
+from lff.defenses.options import parse_options
+from lff.errors import InputError
+from lff.metrics import caught, evaluate, outputs_of
+from lff.models import OUTPUT_LAYER, FlatModel, build
+from lff.partition import partition
+from lff.provenance import provenance
+from lff.records import Record
+from lff.seeds import numpy_generator, stream
+from lff.threads import one_thread
+from lff.training import LocalTraining, Peer, train_round
+from lff.updates import Updates
+
+
+class Federation:
+    """The server and its peers, set up for one experiment; `play_round` is one iteration t.
+
+    Everything random (partition, attackers, initial model, selection) depends on the seed alone,
+    so that defenses are compared on the same peers, attackers and starting point.
+    """
+
+    def __init__(self, experiment: Experiment, device: torch.device | str = "cpu"):
+        self.experiment = e = experiment
+        self.device = torch.device(device)
+        benchmark = BENCHMARKS[e.benchmark]
+        self.data = load(benchmark.dataset, data=e.data, vocabulary=e.vocabulary).to(device)
+        self.classes = len(self.data.classes)
+        self._check_classes()
+        self.test = self._test_examples()
+        self.peers, self.attackers = self._make_peers()
+        self.training = LocalTraining(
+            local_epochs=e.local_epochs,
+            batch_size=e.batch_size,
+            learning_rate=e.learning_rate,
+            optimizer=e.optimizer,
+            momentum=e.momentum,
+            weight_decay=e.weight_decay,
+        )
+        model = build(
+            benchmark.model,
+            classes=self.classes,
+            vocabulary=self.data.vocabulary,
+            seed=stream(e.seed, "model"),
+        )
+        self.model = FlatModel(model, OUTPUT_LAYER[benchmark.model], device)
+        self.global_weights = self.model.vector.detach().clone()  # W^0
+        self.defense = get_defense(e.defense)
+        self.rule = self.defense.create(**parse_options(e.defense_options))
+        self.history: list[dict[str, Any]] = []
+        self.seconds: dict[str, list[float]] = {
+            "training": [],
+            "aggregation": [],
+            "evaluation": [],
+        }
+
+    def play_round(self) -> dict[str, Any]:
+        """One iteration of Algorithm 1 and the evaluation of W^{t+1}; returns the round's entry."""
+        with one_thread(self.device):
+            return self._play_round()
+
+    def _play_round(self) -> dict[str, Any]:
+        with self._timed("training"):
+            updates = self.collect_updates()
+        with self._timed("aggregation"):
+            decision = self.rule(updates)
+        self.global_weights = decision.aggregate
+        with self._timed("evaluation"):
+            metrics = self.evaluate()
+        dropped = decision.dropped(updates.peers)
+        entry = {
+            "round": len(self.history),
+            **{name: _json(value) for name, value in asdict(metrics).items()},
+            "peers": list(updates.peers),
+            "dropped": dropped,
+            "caught": asdict(caught(dropped, self.attackers, updates.peers)),
+            "saw": {name: _compact(value) for name, value in decision.saw.items()},
+        }
+        if len(updates) == self.experiment.peers:
+            del entry["peers"]  # everybody, as in the paper
+        self.history.append(entry)
+        return entry
+
+    def collect_updates(self) -> Updates:
+        """The updates {W_k^{t+1} | k in S} of the coming round's selected peers."""
+        e, t = self.experiment, len(self.history)
+        selected = self.select(t)
+        with one_thread(self.device):
+            weights = train_round(
+                self.model,
+                self.global_weights,
+                selected,
+                self.data.train_x,
+                self.training,
+                seed=e.seed,
+                round=t,
+            )
+        held = [torch.bincount(p.labels, minlength=self.classes) > 0 for p in selected]
+        return Updates(
+            weights=weights,
+            global_weights=self.global_weights,
+            layout=self.model.layout,
+            learning_rate=e.learning_rate,
+            examples=torch.tensor([float(len(p.examples)) for p in selected], device=self.device),
+            peers=tuple(p.id for p in selected),
+            round=t,
+            seed=e.seed,
+            declared_classes=torch.stack(held),
+            oracle_attackers=round(e.attackers / 100 * len(selected))
+            if self.defense.oracle
+            else None,
+        )
+
+    def select(self, t: int) -> list[Peer]:
+        """S: a random set of m = max(C K, 1) peers, in the order of their ids."""
+        peers, fraction = self.experiment.peers, self.experiment.fraction
+        m = max(round(fraction * peers), 1)
+        if m == peers:
+            return self.peers
+        rng = numpy_generator(self.experiment.seed, "select", t)
+        return [self.peers[k] for k in sorted(rng.choice(peers, size=m, replace=False))]
+
+    def evaluate(self):
+        """TE, All-Acc, Src-Acc and ASR of the current global model on the test examples."""
+        self.model.load(self.global_weights)
+        examples, labels = self.test
+        outputs = outputs_of(self.model.module, examples)
+        return evaluate(outputs, labels, self.experiment.source_class, self.experiment.target_class)
+
+    def checkpoint(self) -> Checkpoint:
+        """The state from which `restore` goes on."""
+        memory = self.rule.state_dict() if hasattr(self.rule, "state_dict") else {}
+        return Checkpoint(self.global_weights, memory, self.history, self.seconds)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Become the run that wrote this checkpoint."""
+        self.global_weights = checkpoint.global_weights.to(self.device)
+        self.history, self.seconds = checkpoint.history, checkpoint.seconds
+        if checkpoint.defense:
+            memory = {name: tensor.to(self.device) for name, tensor in checkpoint.defense.items()}
+            self.rule.load_state_dict(memory)
+
+    def record(self) -> Record:
+        """The record of the rounds played so far."""
+        return Record(
+            experiment=self.experiment,
+            attackers=self.attackers,
+            history=self.history,
+            seconds=self.seconds,
+            provenance=provenance(self.data, self.device),
+        )
+
+    def _check_classes(self) -> None:
+        for name in ("source_class", "target_class"):
+            value = getattr(self.experiment, name)
+            if value >= self.classes:
+                raise InputError(
+                    f"{name} must be between 0 and {self.classes - 1} for {self.data.source}, "
+                    f"not {value}"
+                )
+
+    def _test_examples(self) -> tuple[Tensor, Tensor]:
+        """The test examples, the same for every seed."""
+        size = _size("test_examples", self.experiment.test_examples, len(self.data.test_y))
+        chosen = numpy_generator(0, "test examples").permutation(len(self.data.test_y))[:size]
+        rows = torch.from_numpy(np.sort(chosen)).to(self.device)
+        return self.data.test_x[rows], self.data.test_y[rows]
+
+    def _make_peers(self) -> tuple[list[Peer], list[int]]:
+        """Divide the training examples, choose the attackers and poison their labels."""
+        e = self.experiment
+        labels = self.data.train_y.cpu().numpy()
+        size = _size("examples", e.examples, len(labels))
+        used = numpy_generator(e.seed, "examples").permutation(len(labels))[:size]
+        rng = numpy_generator(e.seed, "partition")
+        shares = partition(labels[used], e.peers, e.distribution, rng, alpha=e.alpha)
+        held = [used[share] for share in shares]
+        count = number_of_attackers(
+            e.attackers / 100, peers=e.peers, classes=self.classes, distribution=e.distribution
+        )
+        rng = numpy_generator(e.seed, "attackers")
+        attackers = choose_attackers([labels[own] for own in held], e.source_class, count, rng)
+        poison = get_attack(e.attack)
+        peers = []
+        for k, own in enumerate(held):
+            y = labels[own]
+            if k in attackers:
+                y = poison(y, e.source_class, e.target_class)
+            peers.append(
+                Peer(k, torch.from_numpy(own).to(self.device), torch.from_numpy(y).to(self.device))
+            )
+        return peers, attackers
+
+    @contextlib.contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds[part].append(time.perf_counter() - start)
+
+
+def _size(name: str, asked: int, there: int) -> int:
+    if asked > there:
+        raise InputError(f"{name} must be between 1 and {there} (or 0 for all), not {asked}")
+    return asked or there
+
+
+def _json(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _compact(value: Any) -> Any:
+    """A JSON value for a record: tensors as lists, numbers to six digits, NaN as null."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_compact(item) for item in value]
+    if isinstance(value, float):
+        return _json(float(f"{value:.6g}"))
+    return value

@@ -1,0 +1,184 @@
+"""The three models of the paper, and which of their parameters are the output layer.
+
+| data set | model    | parameters                         |
+| -------- | -------- | ---------------------------------- |
+| MNIST    | CNN      | 21,840                             |
+| CIFAR10  | ResNet18 | 11,181,642                         |
+| IMDB     | BiLSTM   | 100 per word of the vocabulary + 236,033 |
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lff.errors import unknown
+from lff.vision import import_torchvision
+
+MODELS = ("cnn", "resnet18", "bilstm")
+OUTPUT_LAYER = {"cnn": "fc2", "resnet18": "fc", "bilstm": "output"}
+
+
+class Dropout(nn.Module):
+    """Dropout that draws from its own `generator`, so that a run never uses global state.
+
+    With `channels=True` whole feature maps are dropped (Tompson et al., 2015).
+    """
+
+    def __init__(self, p: float = 0.5, *, channels: bool = False):
+        super().__init__()
+        self.p = p
+        self.channels = channels
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.channels else x.shape
+        keep = torch.empty(shape, device=x.device, dtype=x.dtype)
+        return x * keep.bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
+
+
+class CNN(nn.Module):
+    """Two convolutional and two fully connected layers, for 28x28 gray images."""
+
+    def __init__(self, classes: int = 10):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
+        self.dropout2d = Dropout(channels=True)
+        self.fc1 = nn.Linear(320, 50)
+        self.dropout = Dropout()
+        self.fc2 = nn.Linear(50, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.dropout2d(self.conv2(x)), 2))
+        x = F.relu(self.fc1(x.flatten(1)))
+        return self.fc2(self.dropout(x))
+
+
+class BiLSTM(nn.Module):
+    """A bidirectional LSTM over word embeddings, mean- and max-pooled; one output neuron."""
+
+    def __init__(self, vocabulary: int, embedding: int = 100, hidden: int = 128):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, batch_first=True, bidirectional=True)
+        self.output = nn.Linear(4 * hidden, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(tokens))
+        pooled = torch.cat([states.mean(dim=1), states.amax(dim=1)], dim=1)
+        return self.output(pooled).squeeze(1)
+
+
+def build(name: str, *, classes: int = 10, vocabulary: int = 0, seed: int = 0) -> nn.Module:
+    """A freshly initialized model on the CPU; the same seed gives the same weights.
+
+    torch's initializers draw from the global generator only, so it is seeded inside a fork
+    and put back as it was.
+    """
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if name == "cnn":
+            return CNN(classes)
+        if name == "bilstm":
+            return BiLSTM(vocabulary)
+        return import_torchvision().models.resnet18(num_classes=classes)
+
+
+def dropouts(model: nn.Module) -> Iterator[Dropout]:
+    """The dropout layers of a model, whose generator each peer's training sets."""
+    return (module for module in model.modules() if isinstance(module, Dropout))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each floating-point entry of a model's state lies in one flat vector.
+
+    Parameters come first, in the model's order, then the floating-point buffers (BatchNorm's
+    running statistics): `vector[:parameters]` is what gradients exist for.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    parameters: int
+    size: int
+    output_layer: str
+
+    @classmethod
+    def of(cls, model: nn.Module, output_layer: str) -> "Layout":
+        """The layout of `model`, whose output layer is the linear module of that name."""
+        weights = dict(model.named_parameters())
+        statistics = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+        names, shapes, offsets, size = [], [], [], 0
+        for name, tensor in {**weights, **statistics}.items():
+            names.append(name)
+            shapes.append(tuple(tensor.shape))
+            offsets.append(size)
+            size += tensor.numel()
+        return cls(
+            names=tuple(names),
+            shapes=tuple(shapes),
+            offsets=tuple(offsets),
+            parameters=sum(p.numel() for p in weights.values()),
+            size=size,
+            output_layer=output_layer,
+        )
+
+    def slice(self, name: str) -> slice:
+        """The columns of one entry."""
+        i = self.names.index(name)
+        return slice(self.offsets[i], self.offsets[i] + prod(self.shapes[i]))
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Every entry as a view of `vector`, by name."""
+        return {
+            name: vector[self.slice(name)].view(shape)
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        }
+
+    def output_layer_of(self, matrix: Tensor) -> Tensor:
+        """The output layer in each row of `matrix`: `[m, classes, features + 1]`, bias last."""
+        weight = matrix[:, self.slice(f"{self.output_layer}.weight")]
+        bias = matrix[:, self.slice(f"{self.output_layer}.bias")]
+        return torch.cat([weight.view(len(matrix), bias.shape[1], -1), bias.unsqueeze(2)], dim=2)
+
+
+class FlatModel:
+    """A model whose whole floating-point state lives in one vector.
+
+    Setting the global model, reading an update and stepping the optimizer are then single
+    operations on `vector` and its gradient, instead of one per layer.
+    """
+
+    def __init__(self, model: nn.Module, output_layer: str, device: torch.device | str = "cpu"):
+        self.module = model.to(device)
+        self.layout = Layout.of(model, output_layer)
+        self.vector = torch.empty(self.layout.size, device=device)
+        self.parameters = nn.Parameter(self.vector[: self.layout.parameters])
+        self.parameters.grad = torch.zeros_like(self.parameters)
+        state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        views = self.layout.views(self.vector)
+        for name, view in views.items():
+            view.copy_(state[name].detach())
+            state[name].data = view
+        gradient = self.parameters.grad
+        for name, parameter in self.module.named_parameters():
+            parameter.grad = gradient[self.layout.slice(name)].view(parameter.shape)
+
+    @property
+    def has_batchnorm(self) -> bool:
+        """Whether training needs at least two examples in a batch."""
+        return any(isinstance(module, nn.BatchNorm2d) for module in self.module.modules())
+
+    def load(self, vector: Tensor) -> None:
+        """Become the model with these weights."""
+        self.vector.copy_(vector)

@@ -1,0 +1,53 @@
+"""Where a result came from: versions, machine, code and data."""
+
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from lff.data import Dataset
+from lff.paths import home_dir
+
+
+def provenance(data: Dataset, device: torch.device) -> dict[str, Any]:
+    """Everything a reader needs to judge or repeat a run."""
+    return {
+        "lff": version("lff"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
+        "device": device_name(device),
+        "platform": platform.platform(),
+        "data": {"source": data.source, "checksum": data.checksum},
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The processor a run used, as people call it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":")[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or "cpu"
+
+
+@cache
+def commit() -> str:
+    """The checkout's commit, marked if files differ from it; empty outside a checkout."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=home_dir(),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return described.stdout.strip()

@@ -1,0 +1,169 @@
+"""One run's record on disk: written atomically, checked, found again, loaded as a table.
+
+A record is a JSON file `results/<scale>/<experiment id>.json`. Its `history` is the same, bit for
+bit, whenever the same experiment runs on the same machine; `seconds` and `provenance` are not.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lff.benchmarks import Experiment
+from lff.errors import RecordError
+from lff.metrics import coefficient_of_variation, last_rounds
+from lff.paths import results_dir
+
+SCHEMA = 1
+METRICS = ("test_error", "all_acc", "src_acc", "asr")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a finished run leaves behind.
+
+    `history` has one entry per round: the four metrics, the peers that were dropped, how many
+    of them attacked, and what the defense saw.
+    """
+
+    experiment: Experiment
+    attackers: list[int]
+    history: list[dict[str, Any]]
+    seconds: dict[str, list[float]]
+    provenance: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The experiment's id, which is also the file's name."""
+        return self.experiment.id
+
+    def series(self, name: str) -> list[float]:
+        """One quantity of the history over the rounds; a missing value is NaN."""
+        return [float("nan") if r[name] is None else r[name] for r in self.history]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of everything that is the same in every repetition of the run."""
+        content = [asdict(self.experiment), self.attackers, self.history]
+        text = json.dumps(content, sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def save(self, folder: Path | None = None) -> Path:
+        """Write the record under its experiment's name, whole or not at all."""
+        content = {
+            "schema": SCHEMA,
+            "id": self.id,
+            "digest": self.digest,
+            "experiment": asdict(self.experiment),
+            "attackers": self.attackers,
+            "provenance": self.provenance,
+            "seconds": self.seconds,
+            "history": self.history,
+        }
+        path = path_of(self.experiment, folder)
+        write_atomically(path, (dump(content) + "\n").encode())
+        return path
+
+    def summary(self) -> dict[str, Any]:
+        """One row of the table of records: settings, last-ten-rounds averages, CV, the filter."""
+        row = {"id": self.id, **asdict(self.experiment)}
+        row |= {name: last_rounds(self.series(name)) for name in METRICS}
+        row["cv"] = coefficient_of_variation(self.series("src_acc"))
+        for name, among in (("true_positives", "attackers"), ("false_positives", "honest")):
+            present = sum(r["caught"][among] for r in self.history)
+            found = sum(r["caught"][name] for r in self.history)
+            row[f"{name[:-1]}_rate"] = found / present if present else float("nan")
+        row["aggregation_seconds"] = sum(self.seconds["aggregation"])
+        row["seconds"] = sum(map(sum, self.seconds.values()))
+        row["data_source"] = self.provenance["data"]["source"]
+        return row
+
+
+def dump(content: dict[str, Any]) -> str:
+    """JSON with one line per top-level value and per round, for readable files and diffs."""
+    lines = []
+    for key, value in content.items():
+        text = json.dumps(value, allow_nan=False)
+        if key == "history":
+            text = "[\n  " + ",\n  ".join(json.dumps(r, allow_nan=False) for r in value) + "\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def path_of(experiment: Experiment, folder: Path | None = None) -> Path:
+    """Where the record of an experiment is, or would be."""
+    return (folder or results_dir()) / experiment.scale / f"{experiment.id}.json"
+
+
+def find(experiment: Experiment, folder: Path | None = None) -> Record | None:
+    """The record of an experiment, if it has been run."""
+    path = path_of(experiment, folder)
+    return load(path) if path.exists() else None
+
+
+def load(path: Path) -> Record:
+    """Read one record, refusing one that is broken, outdated or not what its name says."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema"] != SCHEMA:
+            raise RecordError(
+                f"{path} has schema {content['schema']!r}, but this version reads {SCHEMA}; "
+                "remove it and run the experiment again"
+            )
+        record = Record(
+            experiment=Experiment(**content["experiment"]),
+            attackers=content["attackers"],
+            history=content["history"],
+            seconds=content["seconds"],
+            provenance=content["provenance"],
+        )
+        matches = record.id == content["id"] == path.stem and record.digest == content["digest"]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise RecordError(f"{path} is not a readable record ({error}); remove it") from error
+    if not matches:
+        raise RecordError(f"{path} does not match its experiment; remove it and run it again")
+    return record
+
+
+def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Record]:
+    """All records, in the order of their names."""
+    for path in sorted((folder or results_dir()).glob(f"{scale or '*'}/*.json")):
+        yield load(path)
+
+
+def load_records(folder: Path | None = None, scale: str | None = None):
+    """A DataFrame with one row per recorded run (see `Record.summary`)."""
+    import pandas as pd
+
+    columns = ["id", *(field.name for field in fields(Experiment))]
+    rows = [record.summary() for record in iterate(folder, scale)]
+    return pd.DataFrame(rows, columns=None if rows else columns)
+
+
+def load_histories(folder: Path | None = None, scale: str | None = None):
+    """A DataFrame with one row per round of every recorded run."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {"id": record.id, **asdict(record.experiment), **round}
+        for record in iterate(folder, scale)
+        for round in record.history
+    )
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader or a kill sees the old content or the new, nothing else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,186 @@
+"""Many runs: local worker processes, one thread each, longest runs first."""
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from lff import records
+from lff.benchmarks import BENCHMARKS, Experiment
+from lff.runs import experiment, run
+
+ATTEMPTS = 2
+
+# Measured seconds per thousand training examples on one core, to order runs and foresee their end.
+_COST = {"cnn": 0.15, "resnet18": 3.5, "bilstm": 4.0}
+
+
+def grid(
+    benchmarks: Iterable[str],
+    defenses: Iterable[str],
+    attackers: Iterable[float],
+    seeds: Iterable[int] = (0,),
+    **settings: Any,
+) -> list[Experiment]:
+    """Every combination, as experiments; `settings` are common to all (`scale`, `rounds`, ...)."""
+    combinations = product(list(benchmarks), list(defenses), list(attackers), list(seeds))
+    return [
+        experiment(benchmark, defense=defense, attackers=ratio, seed=seed, **settings)
+        for benchmark, defense, ratio, seed in combinations
+    ]
+
+
+@dataclass
+class Outcome:
+    """What became of a sweep: which experiments have a record, and why others do not."""
+
+    done: list[Experiment] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def run_all(
+    experiments: Sequence[Experiment],
+    *,
+    jobs: int | None = None,
+    device: str = "auto",
+    progress: bool = True,
+    folder: Path | None = None,
+) -> Outcome:
+    """Run every experiment that has no record yet, `jobs` at a time (default: one per core).
+
+    Records appear as each run ends. A run whose worker crashes or is killed is tried once more.
+    Experiments with a defense or attack of the caller's own run in this process.
+    """
+    outcome = Outcome()
+    waiting = []
+    for e in dict.fromkeys(experiments):
+        if records.find(e, folder) is None:
+            waiting.append(e)
+        else:
+            outcome.done.append(e)
+    waiting.sort(key=cost, reverse=True)
+    here = [e for e in waiting if e.user_code]
+    away = [e for e in waiting if not e.user_code]
+    jobs = min(jobs or os.cpu_count() or 1, len(away))
+    with _Progress(outcome, waiting, disable=not progress) as bar:
+        if jobs > 1:
+            for e, error in _in_workers(away, jobs, device, folder):
+                bar.finished(e, error)
+        else:
+            here = away + here
+        for e in here:
+            bar.finished(e, _attempt(e, device, folder))
+    return outcome
+
+
+def cost(e: Experiment) -> float:
+    """About how many seconds a run takes on one core."""
+    examples = (
+        e.examples
+        or {"mnist": 60_000, "cifar10": 50_000, "imdb": 40_000}[BENCHMARKS[e.benchmark].dataset]
+    )
+    work = e.rounds * e.local_epochs * e.fraction * examples / 1000
+    return work * _COST[BENCHMARKS[e.benchmark].model]
+
+
+def _attempt(e: Experiment, device: str, folder: Path | None) -> str | None:
+    """Run one experiment; the error as a text if it fails."""
+    try:
+        run(e, device=device, progress=False, folder=folder)
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+def _worker(connection: Connection, device: str, folder: Path | None) -> None:
+    """Run the experiments that come through `connection` until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    try:
+        while True:
+            connection.send(_attempt(Experiment(**connection.recv()), device, folder))
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _in_workers(
+    experiments: Sequence[Experiment], jobs: int, device: str, folder: Path | None
+) -> Iterator[tuple[Experiment, str | None]]:
+    """Spread experiments over `jobs` processes; yields each with its error, as it ends."""
+    context = multiprocessing.get_context("spawn")
+    queue = [(e, 1) for e in reversed(experiments)]
+    workers: dict[Connection, tuple[Any, Experiment, int]] = {}
+
+    def start(process=None, connection=None) -> None:
+        """Give the next experiment to this worker, or to a new one."""
+        e, attempt = queue.pop()
+        if process is None:
+            connection, theirs = context.Pipe()
+            process = context.Process(target=_worker, args=(theirs, device, folder), daemon=True)
+            process.start()
+            theirs.close()
+        connection.send(asdict(e))
+        workers[connection] = (process, e, attempt)
+
+    try:
+        while queue or workers:
+            while queue and len(workers) < jobs:
+                start()
+            for connection in wait(list(workers)):
+                process, e, attempt = workers.pop(connection)
+                try:
+                    error = connection.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    error = f"the worker ended with exit code {process.exitcode}"
+                    if attempt < ATTEMPTS:
+                        queue.append((e, attempt + 1))
+                        continue
+                else:
+                    if queue:
+                        start(process, connection)
+                    else:
+                        connection.close()
+                        process.join()
+                yield e, error
+    finally:
+        for process, _, _ in workers.values():
+            process.terminate()
+        for process, _, _ in workers.values():
+            process.join()
+
+
+class _Progress:
+    """One bar over the runs, advancing by their expected cost so that the time left is fair."""
+
+    def __init__(self, outcome: Outcome, waiting: Sequence[Experiment], *, disable: bool):
+        self.outcome = outcome
+        self.runs = len(waiting) + len(outcome.done)
+        self.bar = tqdm(
+            total=sum(map(cost, waiting)),
+            desc=f"{len(outcome.done)}/{self.runs} runs",
+            bar_format="{desc} |{bar}| {percentage:3.0f}% [{elapsed}<{remaining}{postfix}]",
+            disable=disable,
+        )
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bar.close()
+
+    def finished(self, e: Experiment, error: str | None) -> None:
+        if error is None:
+            self.outcome.done.append(e)
+        else:
+            self.outcome.failed[e.id] = error
+            self.bar.set_postfix(failed=len(self.outcome.failed), refresh=False)
+        self.bar.set_description_str(f"{len(self.outcome.done)}/{self.runs} runs", refresh=False)
+        self.bar.update(cost(e))

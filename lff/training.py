@@ -1,0 +1,116 @@
+"""Local training: PEER_UPDATE of Algorithm 1 for one peer, and for a whole round of peers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lff.errors import unknown
+from lff.metrics import loss_function
+from lff.models import FlatModel, dropouts
+from lff.seeds import torch_generator
+
+OPTIMIZERS = ("sgd", "adam")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """The hyper-parameters the server sends along: E, BS, eta and the optimizer's."""
+
+    local_epochs: int
+    batch_size: int
+    learning_rate: float
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+
+    def __post_init__(self):
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+
+
+@dataclass(frozen=True, eq=False)
+class Peer:
+    """A peer: her id, which training examples are hers, and their labels (poisoned or not)."""
+
+    id: int
+    examples: Tensor
+    labels: Tensor
+
+
+def train_round(
+    model: FlatModel,
+    global_weights: Tensor,
+    peers: Sequence[Peer],
+    train_x: Tensor,
+    training: LocalTraining,
+    *,
+    seed: int,
+    round: int,
+    on_peer: Callable[[], None] = lambda: None,
+) -> Tensor:
+    """The updates of all `peers` from the same global model, `[m, d]`.
+
+    Every peer's randomness comes from streams of her own, so her update does not depend on who
+    else was trained, or in which order. `on_peer` is called after each.
+    """
+    updates = global_weights.new_empty(len(peers), len(global_weights))
+    for row, peer in zip(updates, peers, strict=True):
+        model.load(global_weights)
+        train_peer(model, peer, train_x, training, seed=seed, round=round)
+        row.copy_(model.vector)
+        on_peer()
+    return updates
+
+
+def train_peer(
+    model: FlatModel,
+    peer: Peer,
+    train_x: Tensor,
+    training: LocalTraining,
+    *,
+    seed: int,
+    round: int,
+) -> None:
+    """PEER_UPDATE: E epochs over the peer's examples in batches of BS, in place.
+
+    The last batch of an epoch may be smaller, but BatchNorm cannot train on a single example.
+    The optimizer starts afresh in every round.
+    """
+    shuffle = torch_generator(seed, "shuffle", round, peer.id)
+    noise = torch_generator(seed, "dropout", round, peer.id, device=train_x.device)
+    for layer in dropouts(model.module):
+        layer.generator = noise
+    optimizer = make_optimizer(model, training)
+    smallest = 2 if model.has_batchnorm else 1
+    model.module.train()
+    for _ in range(training.local_epochs):
+        order = torch.randperm(len(peer.examples), generator=shuffle).to(train_x.device)
+        for batch in batches(order, training.batch_size, smallest=smallest):
+            model.parameters.grad.zero_()
+            outputs = model.module(train_x[peer.examples[batch]])
+            loss_function(outputs, peer.labels[batch]).backward()
+            optimizer.step()
+
+
+def batches(order: Tensor, batch_size: int, *, smallest: int = 1) -> list[Tensor]:
+    """`order` in batches; a rest of fewer than `smallest` joins the batch before it."""
+    parts = list(order.split(batch_size))
+    if len(parts) > 1 and len(parts[-1]) < smallest:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
+
+
+def make_optimizer(model: FlatModel, training: LocalTraining) -> torch.optim.Optimizer:
+    """SGD with momentum and weight decay, or Adam, over the model's flat parameters."""
+    fused = model.vector.device.type in ("cpu", "cuda")
+    if training.optimizer == "adam":
+        return torch.optim.Adam([model.parameters], lr=training.learning_rate, fused=fused)
+    return torch.optim.SGD(
+        [model.parameters],
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        fused=fused,
+    )

@@ -1,0 +1,116 @@
+"""The stacked updates of one round, views of them, and what a defense decides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lff.errors import InputError
+from lff.models import Layout
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Updates:
+    """What the server holds after a round of local training: `m` updates, one per row.
+
+    `weights` is one contiguous float32 matrix `[m, d]` of every floating-point entry of the
+    models' state (see `Layout`), so that rules over whole updates are matrix operations and
+    the output layer is a view of a few columns.
+    """
+
+    weights: Tensor  # W_k^{t+1}, one row per peer
+    global_weights: Tensor  # W^t
+    layout: Layout
+    learning_rate: float  # eta
+    examples: Tensor  # |D_k| of each peer
+    peers: tuple[int, ...]  # the ids of the peers in S, in row order
+    round: int = 0
+    seed: int = 0  # for defenses that draw random numbers
+    declared_classes: Tensor | None = None  # bool [m, classes]: what each peer says she holds
+    oracle_attackers: int | None = None  # told only to rules that cannot do without; not knowable
+
+    def __post_init__(self):
+        m, d = self.weights.shape
+        if d != self.layout.size or self.global_weights.shape != (d,):
+            raise InputError(
+                f"updates of {d} entries and a global model of {len(self.global_weights)} "
+                f"do not fit a layout of {self.layout.size}"
+            )
+        if len(self.peers) != m or len(self.examples) != m or m == 0:
+            raise InputError(
+                f"{m} updates, {len(self.peers)} peer ids and {len(self.examples)} example "
+                "counts: there must be as many of each, and at least one"
+            )
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @cached_property
+    def gradients(self) -> Tensor:
+        """(W^t - W_k^{t+1}) / eta over all parameters, `[m, parameters]`."""
+        n = self.layout.parameters
+        return (self.global_weights[:n] - self.weights[:, :n]) / self.learning_rate
+
+    @cached_property
+    def output_layer(self) -> Tensor:
+        """The output layer's gradients, `[m, classes, features + 1]`, the bias last."""
+        before = self.layout.output_layer_of(self.global_weights.unsqueeze(0))
+        return (before - self.layout.output_layer_of(self.weights)) / self.learning_rate
+
+    def relevant(self, i: int, j: int) -> Tensor:
+        """The gradients connected to output neurons `i` and `j`, `[m, 2 * (features + 1)]`."""
+        return self.output_layer[:, [i, j]].flatten(1)
+
+    def select(self, rows: Sequence[int]) -> "Updates":
+        """The same round with only these rows."""
+        rows = list(rows)
+        declared = self.declared_classes
+        return Updates(
+            weights=self.weights[rows],
+            global_weights=self.global_weights,
+            layout=self.layout,
+            learning_rate=self.learning_rate,
+            examples=self.examples[rows],
+            peers=tuple(self.peers[row] for row in rows),
+            round=self.round,
+            seed=self.seed,
+            declared_classes=None if declared is None else declared[rows],
+            oracle_attackers=self.oracle_attackers,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a defense makes of a round.
+
+    `weights` holds the share of each peer in the aggregate (0 = filtered out), for rules that
+    filter or weigh whole updates; `saw` holds what the rule saw (JSON values or small tensors),
+    so that a record or a notebook can show why.
+    """
+
+    aggregate: Tensor
+    weights: Tensor | None = None
+    saw: dict[str, Any] = field(default_factory=dict)
+
+    def dropped(self, peers: Sequence[int]) -> list[int]:
+        """The ids of the peers whose update was filtered out."""
+        if self.weights is None:
+            return []
+        shares = zip(peers, self.weights.tolist(), strict=True)
+        return [peer for peer, share in shares if not share]
+
+
+def weighted_mean(updates: Updates, weights: Tensor) -> Decision:
+    """Average the updates with these non-negative weights, scaled to sum to one."""
+    shares = (weights.double() / weights.sum()).to(updates.weights.dtype)
+    return Decision(aggregate=shares @ updates.weights, weights=shares)
+
+
+def average_without(updates: Updates, bad: Tensor, saw: dict[str, Any] | None = None) -> Decision:
+    """FedAvg({W_k | k not in bad}): the last line of Algorithm 1. If all are bad, none is."""
+    kept = ~bad if not bad.all() else torch.ones_like(bad)
+    decision = weighted_mean(updates, updates.examples * kept)
+    return Decision(aggregate=decision.aggregate, weights=decision.weights, saw=saw or {})

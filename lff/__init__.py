@@ -28,6 +28,7 @@ _HOMES = {
     "grid": "lff.sweep",
     "load_histories": "lff.records",
     "load_records": "lff.records",
+    "results": "lff.records",
     "run": "lff.runs",
     "run_all": "lff.sweep",
 }

@@ -5,6 +5,7 @@ honest peers (paper, Section 3). Another data-poisoning attack is one function w
 `@attack("name")`, after which experiments can name it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,6 +21,9 @@ def attack(name: str) -> Callable[[Attack], Attack]:
     """Register an attack `(labels, source_class, target_class) -> poisoned labels`."""
 
     def register(function: Attack) -> Attack:
+        present = _attacks.get(name)
+        if present is not None and present.__module__ != function.__module__:
+            raise InputError(f"an attack named {name!r} exists already; choose another name")
         _attacks[name] = function
         return function
 
@@ -44,21 +48,24 @@ def label_flipping(labels: np.ndarray, source_class: int, target_class: int) -> 
     return np.where(labels == source_class, target_class, labels)
 
 
-def number_of_attackers(ratio: float, *, peers: int, classes: int, distribution: str) -> int:
-    """How many peers attack at an attacker ratio (a fraction).
+def number_of_attackers(ratio: float, among: int) -> int:
+    """How many of `among` peers attack at an attacker ratio (a fraction), rounded down.
 
-    The ratio counts among all peers, but in the extreme distribution among the peers who hold
-    the source class: 40% of ten holders are four attackers.
+    Never more than the ratio says, so that 50% is at most half, as the threat model has it.
     """
-    among = peers // classes if distribution == "extreme" else peers
-    return round(ratio * among)
+    return math.floor(ratio * among + 1e-9)
+
+
+def source_class_holders(peer_labels: Sequence[np.ndarray], source_class: int) -> list[int]:
+    """The peers with examples of the source class, K_{c_src} of them."""
+    return [k for k, labels in enumerate(peer_labels) if np.any(labels == source_class)]
 
 
 def choose_attackers(
     peer_labels: Sequence[np.ndarray], source_class: int, count: int, rng: np.random.Generator
 ) -> list[int]:
     """Draw the attackers, without repetition, from the peers who hold the source class."""
-    holders = [k for k, labels in enumerate(peer_labels) if np.any(labels == source_class)]
+    holders = source_class_holders(peer_labels, source_class)
     if count > len(holders):
         raise InputError(
             f"{count} attackers asked for, but only {len(holders)} of {len(peer_labels)} peers "

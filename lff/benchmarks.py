@@ -1,4 +1,4 @@
-"""The six benchmarks of the paper, the scales, and the `Experiment` that names one run."""
+"""The six benchmarks of the paper, and the `Experiment` that names one run."""
 
 import hashlib
 import json
@@ -8,8 +8,7 @@ from typing import Any
 from lff.attacks import attacks
 from lff.errors import InputError, unknown
 from lff.partition import DISTRIBUTIONS
-
-ATTACKER_RATIOS = (0, 10, 20, 30, 40, 50)  # percent
+from lff.scales import SCALES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,33 +78,6 @@ BENCHMARKS = {
         Benchmark(name="cifar10-mild", label="CIFAR10-Mild", distribution="mild", **_CIFAR10),
         Benchmark(name="imdb", label="IMDB", distribution="iid", **_IMDB),
     )
-}
-
-# What each scale changes of the paper's settings: sizes only, never the method.
-_EMBEDDED = {"data": "embedded"}
-SCALES: dict[str, dict[str, dict[str, Any]]] = {
-    "smoke": {
-        "mnist": _EMBEDDED
-        | {"peers": 20, "examples": 1000, "test_examples": 500, "rounds": 3, "learning_rate": 0.05},
-        "cifar10": _EMBEDDED
-        | {"peers": 10, "examples": 160, "test_examples": 100, "rounds": 2, "local_epochs": 1},
-        "imdb": _EMBEDDED
-        | {"peers": 10, "examples": 320, "test_examples": 200, "rounds": 2, "vocabulary": 500},
-    },
-    "quick": {
-        "mnist": _EMBEDDED | {"rounds": 12, "learning_rate": 0.02},
-        "cifar10": _EMBEDDED
-        | {"peers": 10, "examples": 1000, "test_examples": 500, "rounds": 4, "local_epochs": 1},
-        "imdb": _EMBEDDED
-        | {"peers": 10, "examples": 2000, "test_examples": 1000, "rounds": 4, "vocabulary": 2000},
-    },
-    "laptop": {
-        "mnist": {"rounds": 12, "learning_rate": 0.01},
-        "mnist-extreme": {"rounds": 30, "learning_rate": 0.001},
-        "cifar10": {"examples": 5000, "test_examples": 2000, "rounds": 10},
-        "imdb": {"examples": 10000, "test_examples": 5000, "rounds": 5, "vocabulary": 10000},
-    },
-    "paper": {},
 }
 
 
@@ -184,7 +156,7 @@ def experiment(benchmark: str, *, scale: str = "quick", **settings: Any) -> Expe
         raise unknown("scale", scale, SCALES)
     _check_names(settings)
     known = BENCHMARKS[benchmark]
-    sizes = SCALES[scale]
+    sizes = SCALES[scale].sizes
     defaults = {
         "defense": "fedavg",
         "attackers": 0,

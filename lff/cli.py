@@ -1,4 +1,4 @@
-"""`lff run | sweep | data | list`: the command line.
+"""`lff run | sweep | study | data | list`: the command line.
 
 Heavy imports happen inside the commands, so that `--help`, `--version` and mistakes in the
 arguments are answered at once.
@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from lff.benchmarks import ATTACKER_RATIOS, BENCHMARKS, SCALES
+from lff.benchmarks import BENCHMARKS
 from lff.errors import LffError, unknown
+from lff.scales import SCALES
 
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (2 for a user's mistake)."""
-    logging.basicConfig(format="lff: %(message)s", level=logging.INFO)
+    logging.basicConfig(format="lff: %(message)s")
+    logging.getLogger("lff").setLevel(logging.INFO)
     options = _parser().parse_args(arguments)
     try:
         return options.command(options) or 0
@@ -40,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     _add_run(commands)
     _add_sweep(commands)
+    _add_study(commands)
     _add_data(commands)
     listing = commands.add_parser("list", help="show benchmarks, defenses, scales and records")
     listing.set_defaults(command=_list)
@@ -72,13 +75,31 @@ def _add_sweep(commands: Any) -> None:
     )
     parser.add_argument("--benchmarks", nargs="+", type=_choice("benchmark", BENCHMARKS),
                         default=list(BENCHMARKS), metavar="NAME")  # fmt: skip
-    parser.add_argument("--defenses", nargs="+", metavar="NAME", help="default: the paper's seven")
-    parser.add_argument("--ratios", nargs="+", type=float, default=list(ATTACKER_RATIOS),
-                        metavar="PERCENT", help="default: 0 10 20 30 40 50")  # fmt: skip
+    parser.add_argument("--defenses", nargs="+", metavar="NAME", default=[],
+                        help="default: the scale's")  # fmt: skip
+    parser.add_argument("--ratios", nargs="+", type=float, default=[],
+                        metavar="PERCENT", help="default: the scale's")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
     parser.add_argument("--jobs", type=_positive, help="runs at a time (default: one per core)")
     _add_common(parser)
     parser.set_defaults(command=_sweep)
+
+
+def _add_study(commands: Any) -> None:
+    parser = commands.add_parser(
+        "study",
+        help="run the notebooks: every table and figure, and one report",
+        epilog="example: lff study --scale smoke 04_robustness",
+    )
+    parser.add_argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order")
+    parser.add_argument("--scale", type=_choice("scale", SCALES), default="quick", metavar="NAME",
+                        help=f"{', '.join(SCALES)} (default: quick)")  # fmt: skip
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
+    parser.add_argument("--jobs", type=_positive, help="runs at a time (default: one per core)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=JSON",
+                        help="another parameter of the notebooks; may be repeated")  # fmt: skip
+    parser.set_defaults(command=_study)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -168,23 +189,34 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from lff.defenses.registry import PAPER_DEFENSES
     from lff.sweep import grid, run_all
 
     experiments = grid(
         options.benchmarks,
-        options.defenses or PAPER_DEFENSES,
+        options.defenses,
         options.ratios,
         options.seeds,
         scale=options.scale,
         **_settings(options),
     )
     outcome = run_all(
-        experiments, jobs=options.jobs, device=options.device, progress=not options.quiet
+        experiments,
+        jobs=options.jobs,
+        device=options.device,
+        progress=not options.quiet,
     )
     for name, error in outcome.failed.items():
         sys.stderr.write(f"lff: {name} failed:\n{error}\n")
     _say(f"{len(outcome.done)} runs recorded, {len(outcome.failed)} failed")
+    return FAILURE if outcome.failed else 0
+
+
+def _study(options: argparse.Namespace) -> int:
+    from lff.study import parse_parameters, run_study
+
+    given = {"scale": options.scale, "seeds": options.seeds, "device": options.device}
+    given |= parse_parameters(options.parameter)
+    outcome = run_study(options.notebooks, given, jobs=options.jobs, say=_say)
     return FAILURE if outcome.failed else 0
 
 

@@ -16,6 +16,10 @@ class DataError(LffError):
     """A data set that cannot be had, or whose files are not the canonical ones."""
 
 
+class TrainingError(LffError):
+    """A run that cannot go on."""
+
+
 class RecordError(LffError):
     """A record or checkpoint that is broken, outdated, or not what its name says."""
 

@@ -10,13 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lff.attacks import choose_attackers, get_attack, number_of_attackers
+from lff.attacks import (
+    choose_attackers,
+    get_attack,
+    number_of_attackers,
+    source_class_holders,
+)
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.checkpoints import Checkpoint
 from lff.data import load
 from lff.defenses import get_defense
 from lff.defenses.options import parse_options
-from lff.errors import InputError
+from lff.errors import InputError, TrainingError
 from lff.metrics import caught, evaluate, outputs_of
 from lff.models import OUTPUT_LAYER, FlatModel, build
 from lff.partition import partition
@@ -77,6 +82,7 @@ class Federation:
     def _play_round(self) -> dict[str, Any]:
         with self._timed("training"):
             updates = self.collect_updates()
+        updates, excluded = self.exclude(updates)
         with self._timed("aggregation"):
             decision = self.rule(updates)
         self.global_weights = decision.aggregate
@@ -87,12 +93,14 @@ class Federation:
             "round": len(self.history),
             **{name: _json(value) for name, value in asdict(metrics).items()},
             "peers": list(updates.peers),
+            "excluded": excluded,
             "dropped": dropped,
             "caught": asdict(caught(dropped, self.attackers, updates.peers)),
+            "magnitudes": _compact(updates.magnitudes.mean(dim=0)),
             "saw": {name: _compact(value) for name, value in decision.saw.items()},
         }
         if len(updates) == self.experiment.peers:
-            del entry["peers"]  # everybody, as in the paper
+            del entry["peers"], entry["excluded"]  # everybody, as in the paper
         self.history.append(entry)
         return entry
 
@@ -121,10 +129,27 @@ class Federation:
             round=t,
             seed=e.seed,
             declared_classes=torch.stack(held),
-            oracle_attackers=round(e.attackers / 100 * len(selected))
+            oracle_attackers=number_of_attackers(e.attackers / 100, len(selected))
             if self.defense.oracle
             else None,
         )
+
+    def exclude(self, updates: Updates) -> tuple[Updates, list[int]]:
+        """The round without the updates that are not finite, and whose they were.
+
+        No rule can make anything of NaN or infinity, and one such peer would spoil the model.
+        """
+        finite = updates.weights.isfinite().all(dim=1).tolist()
+        rows = [row for row, is_finite in enumerate(finite) if is_finite]
+        if len(rows) == len(updates):
+            return updates, []
+        excluded = [peer for row, peer in enumerate(updates.peers) if not finite[row]]
+        if not rows:
+            raise TrainingError(
+                f"no peer sent a finite update in round {updates.round} of {self.experiment.id}; "
+                f"the training diverged (learning_rate {self.experiment.learning_rate:g})"
+            )
+        return updates.select(rows), excluded
 
     def select(self, t: int) -> list[Peer]:
         """S: a random set of m = max(C K, 1) peers, in the order of their ids."""
@@ -190,11 +215,13 @@ class Federation:
         rng = numpy_generator(e.seed, "partition")
         shares = partition(labels[used], e.peers, e.distribution, rng, alpha=e.alpha)
         held = [used[share] for share in shares]
-        count = number_of_attackers(
-            e.attackers / 100, peers=e.peers, classes=self.classes, distribution=e.distribution
-        )
+        peer_labels = [labels[own] for own in held]
+        # In Extreme the ratio counts among the holders of the source class: 4 of 10 are 40%.
+        holders = len(source_class_holders(peer_labels, e.source_class))
+        among = holders if e.distribution == "extreme" else e.peers
+        count = number_of_attackers(e.attackers / 100, among)
         rng = numpy_generator(e.seed, "attackers")
-        attackers = choose_attackers([labels[own] for own in held], e.source_class, count, rng)
+        attackers = choose_attackers(peer_labels, e.source_class, count, rng)
         poison = get_attack(e.attack)
         peers = []
         for k, own in enumerate(held):

@@ -60,13 +60,15 @@ def measure(outputs: Tensor, labels: Tensor, source_class: int, target_class: in
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float:
-    """CV = sigma / mu, with the population's sigma; NaN if the mean is zero.
+    """CV = sigma / mu, with the sample's sigma; NaN if the mean is zero or there is one value.
 
-    The paper prints NaN for a source-class accuracy that was zero in every round.
+    The paper prints NaN for a source-class accuracy that was zero in every round, and 14.14, the
+    square root of 200, for one of 200 rounds above zero: the sample's sigma, not the population's.
     """
     values = np.asarray(values, dtype=float)
-    mean = values.mean()
-    return float(values.std() / mean) if mean else float("nan")
+    if len(values) < 2 or values.mean() == 0:
+        return float("nan")
+    return float(values.std(ddof=1) / values.mean())
 
 
 def last_rounds(values: Sequence[float], rounds: int = LAST_ROUNDS) -> float:

@@ -1,10 +1,11 @@
-"""Where data, results and figures live; each overridable by an environment variable.
+"""Where data, results, figures and notebooks live; each overridable by an environment variable.
 
 | what    | variable      | default                                            |
 | ------- | ------------- | -------------------------------------------------- |
 | data    | `LFF_DATA`    | `lff/` in the user's cache folder                  |
 | results | `LFF_RESULTS` | `results/` in the checkout, else working directory |
 | figures | `LFF_FIGURES` | `figures/` in the checkout, else working directory |
+| study   | `LFF_STUDY`   | `study/` in the checkout, else working directory   |
 """
 
 import os
@@ -26,6 +27,16 @@ def results_dir() -> Path:
 def figures_dir() -> Path:
     """The folder of figures and tables."""
     return _from_environment("LFF_FIGURES") or home_dir() / "figures"
+
+
+def study_dir() -> Path:
+    """The folder of executed notebooks and reports, one subfolder per scale."""
+    return _from_environment("LFF_STUDY") or home_dir() / "study"
+
+
+def notebooks_dir() -> Path:
+    """The notebooks of the study, which come with a checkout."""
+    return home_dir() / "notebooks"
 
 
 def home_dir() -> Path:

@@ -26,7 +26,7 @@ class Record:
     """What a finished run leaves behind.
 
     `history` has one entry per round: the four metrics, the peers that were dropped, how many
-    of them attacked, and what the defense saw.
+    of them attacked, the mean gradient magnitude of each output neuron, and what the defense saw.
     """
 
     experiment: Experiment
@@ -134,12 +134,22 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
         yield load(path)
 
 
+def results(experiments: Iterable[Experiment], folder: Path | None = None):
+    """A DataFrame with one row (see `Record.summary`) per experiment that has been run."""
+    found = (find(e, folder) for e in experiments)
+    return _table(record for record in found if record is not None)
+
+
 def load_records(folder: Path | None = None, scale: str | None = None):
-    """A DataFrame with one row per recorded run (see `Record.summary`)."""
+    """A DataFrame with one row (see `Record.summary`) per recorded run."""
+    return _table(iterate(folder, scale))
+
+
+def _table(found: Iterable[Record]):
     import pandas as pd
 
+    rows = [record.summary() for record in found]
     columns = ["id", *(field.name for field in fields(Experiment))]
-    rows = [record.summary() for record in iterate(folder, scale)]
     return pd.DataFrame(rows, columns=None if rows else columns)
 
 

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from lff.benchmarks import BENCHMARKS, SCALES
+from lff.benchmarks import BENCHMARKS
 from lff.data import available, verify
 from lff.paths import data_dir, results_dir
+from lff.scales import SCALES
 
 
 def table(rows: Sequence[Sequence[Any]]) -> str:

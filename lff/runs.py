@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from filelock import FileLock
-from tqdm.auto import tqdm
 
 from lff import benchmarks, records
 from lff.attacks import get_attack
@@ -17,6 +16,7 @@ from lff.defenses.options import format_options, parse_options
 from lff.errors import InputError, unknown
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
+from lff.progress import bar
 from lff.records import Record
 
 CHECKPOINT_SECONDS = 20.0
@@ -44,7 +44,7 @@ def run(
     benchmark: str | Experiment,
     *,
     device: str = "auto",
-    progress: bool = True,
+    progress: bool | None = None,
     folder: Path | None = None,
     **settings: Any,
 ) -> Record:
@@ -52,6 +52,7 @@ def run(
 
     `benchmark` with `settings` (any field of `Experiment`: `defense`, `attackers`, `scale`, `seed`,
     `rounds`, ...) names the experiment. A run that was killed goes on from its last checkpoint.
+    `progress` shows a bar; by default only where somebody is watching.
     """
     e = benchmark
     if not isinstance(e, Experiment):
@@ -82,7 +83,9 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _play(e: Experiment, device: torch.device, progress: bool, folder: Path | None) -> Record:
+def _play(
+    e: Experiment, device: torch.device, progress: bool | None, folder: Path | None
+) -> Record:
     federation = Federation(e, device)
     checkpoint = load_checkpoint(e, folder)
     if checkpoint is not None:
@@ -90,11 +93,11 @@ def _play(e: Experiment, device: torch.device, progress: bool, folder: Path | No
     saved = time.monotonic()
     title = f"{BENCHMARKS[e.benchmark].label}, {federation.defense.label}, {e.attackers:g}%"
     done = len(federation.history)
-    with tqdm(total=e.rounds, initial=done, desc=title, unit="round", disable=not progress) as bar:
+    with bar(total=e.rounds, initial=done, desc=title, unit="round", show=progress) as shown:
         while len(federation.history) < e.rounds:
             entry = federation.play_round()
-            bar.set_postfix(_postfix(entry))
-            bar.update()
+            shown.set_postfix(_postfix(entry))
+            shown.update()
             if time.monotonic() - saved > CHECKPOINT_SECONDS and len(federation.history) < e.rounds:
                 federation.checkpoint().save(e, folder)
                 saved = time.monotonic()

@@ -4,18 +4,19 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from lff import records
 from lff.benchmarks import BENCHMARKS, Experiment
+from lff.errors import unknown
+from lff.progress import bar
 from lff.runs import experiment, run
+from lff.scales import SCALES
 
 ATTEMPTS = 2
 
@@ -24,18 +25,29 @@ _COST = {"cnn": 0.15, "resnet18": 3.5, "bilstm": 4.0}
 
 
 def grid(
-    benchmarks: Iterable[str],
-    defenses: Iterable[str],
-    attackers: Iterable[float],
+    benchmarks: Iterable[str] = (),
+    defenses: Iterable[str] = (),
+    attackers: Iterable[float] = (),
     seeds: Iterable[int] = (0,),
+    *,
+    scale: str = "quick",
     **settings: Any,
 ) -> list[Experiment]:
-    """Every combination, as experiments; `settings` are common to all (`scale`, `rounds`, ...)."""
-    combinations = product(list(benchmarks), list(defenses), list(attackers), list(seeds))
-    return [
-        experiment(benchmark, defense=defense, attackers=ratio, seed=seed, **settings)
-        for benchmark, defense, ratio, seed in combinations
-    ]
+    """Every combination, as experiments; what is left empty is what the scale runs.
+
+    `settings` are common to all (`rounds`, `alpha`, ...).
+    """
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    experiments = []
+    for benchmark in benchmarks or BENCHMARKS:
+        cells = SCALES[scale].grid(benchmark)
+        for defense, ratio, seed in product(
+            defenses or cells.defenses, attackers or cells.ratios, seeds
+        ):
+            chosen = {"defense": defense, "attackers": ratio, "seed": seed, **settings}
+            experiments.append(experiment(benchmark, scale=scale, **chosen))
+    return experiments
 
 
 @dataclass
@@ -51,12 +63,14 @@ def run_all(
     *,
     jobs: int | None = None,
     device: str = "auto",
-    progress: bool = True,
+    progress: bool | None = None,
+    on_end: Callable[[Experiment], None] = lambda e: None,
     folder: Path | None = None,
 ) -> Outcome:
     """Run every experiment that has no record yet, `jobs` at a time (default: one per core).
 
-    Records appear as each run ends. A run whose worker crashes or is killed is tried once more.
+    Records appear as each run ends, and `on_end` is told. A run whose worker crashes or is killed
+    is tried once more.
     Experiments with a defense or attack of the caller's own run in this process.
     """
     outcome = Outcome()
@@ -70,14 +84,14 @@ def run_all(
     here = [e for e in waiting if e.user_code]
     away = [e for e in waiting if not e.user_code]
     jobs = min(jobs or os.cpu_count() or 1, len(away))
-    with _Progress(outcome, waiting, disable=not progress) as bar:
+    with _Progress(outcome, waiting, progress, on_end) as ending:
         if jobs > 1:
             for e, error in _in_workers(away, jobs, device, folder):
-                bar.finished(e, error)
+                ending.finished(e, error)
         else:
             here = away + here
         for e in here:
-            bar.finished(e, _attempt(e, device, folder))
+            ending.finished(e, _attempt(e, device, folder))
     return outcome
 
 
@@ -160,14 +174,21 @@ def _in_workers(
 class _Progress:
     """One bar over the runs, advancing by their expected cost so that the time left is fair."""
 
-    def __init__(self, outcome: Outcome, waiting: Sequence[Experiment], *, disable: bool):
+    def __init__(
+        self,
+        outcome: Outcome,
+        waiting: Sequence[Experiment],
+        show: bool | None,
+        on_end: Callable[[Experiment], None],
+    ):
         self.outcome = outcome
+        self.on_end = on_end
         self.runs = len(waiting) + len(outcome.done)
-        self.bar = tqdm(
+        self.bar = bar(
             total=sum(map(cost, waiting)),
             desc=f"{len(outcome.done)}/{self.runs} runs",
             bar_format="{desc} |{bar}| {percentage:3.0f}% [{elapsed}<{remaining}{postfix}]",
-            disable=disable,
+            show=show,
         )
 
     def __enter__(self) -> "_Progress":
@@ -184,3 +205,4 @@ class _Progress:
             self.bar.set_postfix(failed=len(self.outcome.failed), refresh=False)
         self.bar.set_description_str(f"{len(self.outcome.done)}/{self.runs} runs", refresh=False)
         self.bar.update(cost(e))
+        self.on_end(e)

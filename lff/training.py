@@ -75,8 +75,9 @@ def train_peer(
 ) -> None:
     """PEER_UPDATE: E epochs over the peer's examples in batches of BS, in place.
 
-    The last batch of an epoch may be smaller, but BatchNorm cannot train on a single example.
-    The optimizer starts afresh in every round.
+    The last batch of an epoch may be smaller. BatchNorm cannot train on a single example: where
+    there is no batch to join, its statistics stay as they are. The optimizer starts afresh in
+    every round.
     """
     shuffle = torch_generator(seed, "shuffle", round, peer.id)
     noise = torch_generator(seed, "dropout", round, peer.id, device=train_x.device)
@@ -84,10 +85,10 @@ def train_peer(
         layer.generator = noise
     optimizer = make_optimizer(model, training)
     smallest = 2 if model.has_batchnorm else 1
-    model.module.train()
     for _ in range(training.local_epochs):
         order = torch.randperm(len(peer.examples), generator=shuffle).to(train_x.device)
         for batch in batches(order, training.batch_size, smallest=smallest):
+            model.module.train(len(batch) >= smallest)
             model.parameters.grad.zero_()
             outputs = model.module(train_x[peer.examples[batch]])
             loss_function(outputs, peer.labels[batch]).backward()
@@ -106,7 +107,12 @@ def make_optimizer(model: FlatModel, training: LocalTraining) -> torch.optim.Opt
     """SGD with momentum and weight decay, or Adam, over the model's flat parameters."""
     fused = model.vector.device.type in ("cpu", "cuda")
     if training.optimizer == "adam":
-        return torch.optim.Adam([model.parameters], lr=training.learning_rate, fused=fused)
+        return torch.optim.Adam(
+            [model.parameters],
+            lr=training.learning_rate,
+            weight_decay=training.weight_decay,
+            fused=fused,
+        )
     return torch.optim.SGD(
         [model.parameters],
         lr=training.learning_rate,

@@ -60,9 +60,23 @@ class Updates:
         before = self.layout.output_layer_of(self.global_weights.unsqueeze(0))
         return (before - self.layout.output_layer_of(self.weights)) / self.learning_rate
 
+    @cached_property
+    def magnitudes(self) -> Tensor:
+        """||nabla^{L,t}_{i,k}||: each output neuron's gradient magnitude, `[m, classes]`."""
+        return self.output_layer.norm(dim=2)
+
     def relevant(self, i: int, j: int) -> Tensor:
         """The gradients connected to output neurons `i` and `j`, `[m, 2 * (features + 1)]`."""
         return self.output_layer[:, [i, j]].flatten(1)
+
+    def attackers_told(self) -> int:
+        """The number of attackers, for a rule that is registered with `oracle=True`."""
+        if self.oracle_attackers is None:
+            raise InputError(
+                "this defense must be told the number of attackers: register it with oracle=True, "
+                "or set oracle_attackers"
+            )
+        return self.oracle_attackers
 
     def select(self, rows: Sequence[int]) -> "Updates":
         """The same round with only these rows."""
@@ -113,4 +127,8 @@ def average_without(updates: Updates, bad: Tensor, saw: dict[str, Any] | None = 
     """FedAvg({W_k | k not in bad}): the last line of Algorithm 1. If all are bad, none is."""
     kept = ~bad if not bad.all() else torch.ones_like(bad)
     decision = weighted_mean(updates, updates.examples * kept)
-    return Decision(aggregate=decision.aggregate, weights=decision.weights, saw=saw or {})
+    aggregate = decision.aggregate
+    if not aggregate.isfinite().all():  # 0 x NaN is NaN: a dropped update must leave no trace
+        rows = kept.nonzero().flatten()
+        aggregate = decision.weights[rows] @ updates.weights[rows]
+    return Decision(aggregate=aggregate, weights=decision.weights, saw=saw or {})

@@ -5,9 +5,10 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from lff.benchmarks import BENCHMARKS, SCALES, Experiment
+from lff.benchmarks import BENCHMARKS, Experiment
 from lff.errors import InputError
 from lff.runs import experiment
+from lff.scales import SCALES
 
 PAPER = {  # Section "Data distribution and training"
     "mnist-iid": ("iid", 100, 200, 3, 64, 0.001, "sgd", 0.9, 7, 1),

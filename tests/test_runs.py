@@ -11,6 +11,7 @@ from lff.checkpoints import checkpoint_path, load_checkpoint
 from lff.defenses.registry import _defenses, get_defense
 from lff.errors import InputError
 from lff.federation import Federation
+from lff.scales import PAPER_DEFENSES
 
 
 class KilledError(BaseException):
@@ -46,7 +47,7 @@ def legacy_state() -> list[int]:
 
 
 @pytest.mark.parametrize("benchmark", ["mnist-iid", "mnist-mild", "mnist-extreme"])
-@pytest.mark.parametrize("defense", list(lff.defenses.registry.PAPER_DEFENSES))
+@pytest.mark.parametrize("defense", list(PAPER_DEFENSES))
 def test_every_defense_runs_and_the_same_experiment_gives_the_same_record(
     benchmark, defense, tiny, tmp_path
 ):

@@ -32,7 +32,7 @@ def trimmed_mean(updates: Updates) -> Decision:
     As many are trimmed on each side as the oracle says there are attackers; where nothing
     would remain (from 50%) it is the median.
     """
-    trimmed = updates.oracle_attackers
+    trimmed = updates.attackers_told()
     return Decision(
         aggregate=coordinate_trimmed_mean(updates.weights, trimmed), saw={"trimmed": trimmed}
     )
@@ -82,5 +82,5 @@ def coordinate_repeated_median(matrix: Tensor) -> Tensor:
 
 def _median_slope(y: Tensor, x: Tensor, i: int) -> Tensor:
     """med_{j != i} (y_j - y_i) / (x_j - x_i) for each column."""
-    others = torch.arange(len(y), device=y.device) != i
+    others = [j for j in range(len(y)) if j != i]
     return middle(sort_columns((y[others] - y[i]) / (x[others] - x[i]).unsqueeze(1)))

@@ -53,7 +53,7 @@ def relevant_neurons(gradients: Tensor) -> list[int]:
 
     A model of one or two output neurons has nothing to choose: all are relevant.
     """
-    magnitudes = gradients.norm(dim=2).sum(dim=0)
+    magnitudes = gradients.norm(dim=2).sum(dim=0)  # ||nabla_{i,S}||
     return magnitudes.topk(min(2, len(magnitudes))).indices.tolist()
 
 
@@ -110,7 +110,7 @@ def filter_extreme(gradients: Tensor) -> tuple[Tensor, dict[str, list]]:
     peers = torch.arange(len(gradients), device=gradients.device)
     data = gradients[peers.unsqueeze(1), imax].flatten(1)
     cl = hdbscan(data)
-    bad = cl == OUTLIER
+    bad = cl < 0  # HDBSCAN also marks rows it cannot measure
     clusters = [cl == j for j in range(int(cl.max()) + 1)]
     mu = [gradients[members].mean(dim=0) for members in clusters]
     neuron = [int(mean.norm(dim=1).argmax()) for mean in mu]  # imax_{1,j}
@@ -147,7 +147,7 @@ def discover_distribution(held: Tensor) -> str:
     iid and mild are filtered in the same way and need not be told apart. A peer whose model is
     right about a class may show no sign of it; one who holds a single class can show no other.
     """
-    return "extreme" if held.sum(dim=1).double().median() <= 1 else "mild"
+    return "extreme" if held.sum(dim=1).double().quantile(0.5) <= 1 else "mild"
 
 
 def _distribution(updates: Updates, gradients: Tensor, distribution: str) -> str:

@@ -26,8 +26,8 @@ def multi_krum(updates: Updates) -> Decision:
     n = len(updates)
     if n == 1:
         return weighted_mean(updates, torch.ones_like(updates.examples))
-    count = max(n - updates.oracle_attackers - 2, 1)
-    distances = squared_distances(updates.weights)
+    count = max(n - updates.attackers_told() - 2, 1)
+    distances = squared_distances(updates.weights, updates.global_weights)
     distances.fill_diagonal_(torch.inf)
     scores = distances.sort(dim=1).values[:, :count].sum(dim=1)
     kept = torch.zeros_like(updates.examples)
@@ -40,19 +40,23 @@ def multi_krum(updates: Updates) -> Decision:
     )
 
 
-def squared_distances(matrix: Tensor) -> Tensor:
+def squared_distances(matrix: Tensor, center: Tensor) -> Tensor:
     """All squared Euclidean distances between rows, float64 `[n, n]`, through a Gram matrix.
 
-    |a - b|^2 = |a|^2 + |b|^2 - 2ab cancels when a and b are close beside their lengths. The
-    rows are therefore centered and everything is float64, which leaves digits to spare down to
-    the closest pairs that float32 rows can express.
+    |a - b|^2 = |a|^2 + |b|^2 - 2ab cancels when a and b are close beside their lengths. Measured
+    in float64 from a `center` near most rows (the global model, which no single peer can move),
+    it has digits to spare.
     """
-    n = len(matrix)
-    gram = torch.zeros(n, n, dtype=torch.float64, device=matrix.device)
-    for columns in column_blocks(matrix, GRAM_BLOCK):
-        block = matrix[:, columns].double()
-        block -= block.mean(dim=0)
-        gram += block @ block.T
+    gram = centered_gram(matrix, center)
     lengths = gram.diagonal()
     distances = (lengths.unsqueeze(1) + lengths - 2 * gram).clamp(min=0)
     return distances.fill_diagonal_(0)
+
+
+def centered_gram(matrix: Tensor, center: Tensor) -> Tensor:
+    """The inner products of the rows minus `center`, float64 `[n, n]`, block by block."""
+    gram = torch.zeros(len(matrix), len(matrix), dtype=torch.float64, device=matrix.device)
+    for columns in column_blocks(matrix, GRAM_BLOCK):
+        block = matrix[:, columns].double() - center[columns]
+        gram += block @ block.T
+    return (gram + gram.T) / 2  # symmetric to the last bit, so that equal distances tie

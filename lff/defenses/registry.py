@@ -13,20 +13,12 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from lff.errors import InputError, unknown
+from lff.scales import PAPER_DEFENSES
 from lff.updates import Decision, Updates
 
 Rule = Callable[[Updates], Decision]
 
 ENTRY_POINTS = "lff.defenses"
-PAPER_DEFENSES = (
-    "fedavg",
-    "median",
-    "repeated_median",
-    "trimmed_mean",
-    "multi_krum",
-    "foolsgold",
-    "lfighter",
-)
 
 
 @dataclass(frozen=True)

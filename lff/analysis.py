@@ -1,0 +1,88 @@
+"""What updates look like: magnitudes, angles and principal components (paper, Section 5.1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.metrics import silhouette_score
+from torch import Tensor
+
+from lff.defenses.multi_krum import centered_gram
+from lff.updates import Updates
+
+VIEWS = ("whole", "output layer", "relevant neurons")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The magnitudes of a good and a bad update of the same peer, and the angle between them."""
+
+    good: float
+    bad: float
+    angle: float  # degrees
+
+
+def compare(good: Tensor, bad: Tensor) -> Comparison:
+    """Magnitudes and angle of two gradient vectors."""
+    good, bad = good.double().flatten(), bad.double().flatten()
+    a, b = good.norm(), bad.norm()
+    cosine = (good @ bad / (a * b)).clamp(-1, 1)
+    return Comparison(a.item(), b.item(), torch.rad2deg(torch.arccos(cosine)).item())
+
+
+def compare_updates(updates: Updates, source: int, target: int) -> dict[str, Comparison]:
+    """The rows of the paper's Table "norm_angle" from a good (row 0) and a bad update (row 1).
+
+    The whole update is compared over parameters, and over the whole state as well: the paper's
+    magnitude of 351,123 can only come from BatchNorm's running statistics counted as gradients.
+    """
+    state = (updates.global_weights - updates.weights) / updates.learning_rate
+    layer = updates.output_layer
+    others = [i for i in range(layer.shape[1]) if i not in (source, target)]
+    views = {
+        "whole, with BatchNorm statistics": state,
+        "whole": updates.gradients,
+        "output layer": layer,
+        "relevant neurons": layer[:, [source, target]],
+        "non-relevant neurons": layer[:, others],
+    }
+    return {name: compare(view[0], view[1]) for name, view in views.items()}
+
+
+def views(updates: Updates, source: int, target: int) -> dict[str, Tensor]:
+    """The three views of the gradients that the paper projects, `[m, ...]` each."""
+    return {
+        "whole": updates.gradients,
+        "output layer": updates.output_layer.flatten(1),
+        "relevant neurons": updates.relevant(source, target),
+    }
+
+
+@dataclass(frozen=True)
+class Components:
+    """The first two principal components of a round's gradients, and how well bad ones separate.
+
+    `explained` are the components' shares of the variance; `silhouette` is that of good against
+    bad updates in the plane: 1 for two tight distant groups, 0 for mixed ones, NaN for one group.
+    """
+
+    points: np.ndarray  # [m, 2]
+    explained: tuple[float, float]
+    silhouette: float
+
+
+def principal_components(gradients: Tensor, bad: np.ndarray) -> Components:
+    """Project gradients on their first two principal components.
+
+    Through the Gram matrix of the centered rows, `[m, m]`, which is small however many parameters
+    there are. Signs are fixed by making each component's largest coordinate positive.
+    """
+    values, vectors = torch.linalg.eigh(centered_gram(gradients, gradients.mean(dim=0)))
+    values = values.clamp(min=0).flip(0)
+    points = (vectors.flip(1) * values.sqrt())[:, :2].cpu().numpy()
+    points *= np.sign(points[np.abs(points).argmax(axis=0), [0, 1]] + 1e-300)
+    total = float(values.sum())
+    shares = tuple(float(value) / total if total else 0.0 for value in values[:2])
+    two_groups = 0 < np.count_nonzero(bad) < len(bad) and len(bad) > 2
+    separation = silhouette_score(points, bad) if two_groups else float("nan")
+    return Components(points, shares, float(separation))

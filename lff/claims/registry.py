@@ -1,0 +1,202 @@
+"""How a claim is declared and judged: the cells it needs, the check, the verdict."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lff.benchmarks import BENCHMARKS
+from lff.defenses import get_defense
+from lff.errors import InputError
+
+HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run at this scale"
+
+KEY = ["benchmark", "defense", "attackers"]
+Cell = tuple[str, str, float]  # a value of KEY
+
+METRICS = ("test_error", "all_acc", "src_acc", "asr")
+
+# A Src-Acc that FedAvg must reach without attack before anything is said about the attack: twice
+# what guessing among ten classes gives. Below it there is nothing to lose, and all are "robust".
+LEARNED = 0.20
+WITHOUT = ["fedavg", 0.0]  # FedAvg without attack, the paper's yardstick
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs say about one claim."""
+
+    benchmark: str
+    claim: str
+    quote: str
+    answer: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What a check sees: the cells its claim needs, averaged over seeds (or of one seed)."""
+
+    benchmark: str
+    frame: pd.DataFrame  # indexed by KEY, and by round for a claim about rounds
+
+    def grid(
+        self, column: str, defenses: Iterable[str], ratios: Iterable[float], benchmark: str = ""
+    ) -> pd.DataFrame:
+        """One column of the table as defenses x attacker ratios."""
+        ratios, where = list(ratios), benchmark or self.benchmark
+        values = self.frame[column].to_dict()
+        rows = {d: [values[where, d, float(r)] for r in ratios] for d in defenses}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=ratios)
+
+    def curve(self, column: str, defense: str, ratio: float) -> pd.Series:
+        """One column over the rounds of a run."""
+        return self.frame.loc[(self.benchmark, defense, float(ratio)), column]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The paper's metrics that the table has (what is read off its figures lacks TE)."""
+        return [m for m in METRICS if m in self.frame and self.frame[m].notna().all()]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper about one benchmark ("all": about all of them), and its check."""
+
+    name: str
+    benchmark: str
+    quote: str
+    needs: tuple[Cell, ...]
+    reads: tuple[str, ...]
+    per_round: bool
+    check: Callable[[View], tuple[bool, str]]
+
+    @property
+    def id(self) -> str:
+        """A short unique name."""
+        return f"{self.benchmark}-{self.name}"
+
+    def judge(self, table: pd.DataFrame) -> Verdict:
+        """The verdict from a prepared table of runs, or of rounds."""
+        answer, evidence = self._answer(table)
+        return Verdict(self.benchmark, self.id, self.quote, answer, evidence)
+
+    def _answer(self, table: pd.DataFrame) -> tuple[str, str]:
+        table = table[table.index.isin(self.needs)].dropna(subset=list(self.reads))
+        missing = self._missing(table)
+        if missing:
+            what = "rounds" if self.per_round else "run"
+            return NOT_RUN, f"no {what} of {_names(missing, self.needs)}"
+        view = self._view(table)
+        for benchmark in dict.fromkeys(where for where, *rest in self.needs if rest == WITHOUT):
+            reached = view.frame.loc[(benchmark, *WITHOUT), "src_acc"].max()
+            if reached < LEARNED:
+                return NOT_RUN, (
+                    f"nothing to attack in {benchmark}: Src-Acc of FedAvg without attack is "
+                    f"{reached:.1%}, below {LEARNED:.0%}"
+                )
+        holds, evidence = self.check(view)
+        return (HOLDS if holds else FAILS), f"{evidence} ({self._seeds(table)})"
+
+    def _view(self, table: pd.DataFrame) -> View:
+        by = [*KEY, "round"] if self.per_round else KEY
+        return View(self.benchmark, table.groupby(by).mean())
+
+    def _missing(self, table: pd.DataFrame) -> list[Cell]:
+        there = set(table.index)
+        return [cell for cell in self.needs if cell not in there]
+
+    def _seeds(self, table: pd.DataFrame) -> str:
+        """How many seeds there are, and in how many of the complete ones the claim holds alone."""
+        alone = [group for _, group in table.groupby("seed")]
+        if len(alone) == 1:
+            return "1 seed"
+        complete = [group for group in alone if not self._missing(group)]
+        held = sum(bool(self.check(self._view(group))[0]) for group in complete)
+        return f"mean of {len(alone)} seeds; holds alone in {held} of {len(complete)}"
+
+
+CLAIMS: list[Claim] = []
+
+
+def claim(
+    name: str,
+    quotes: dict[str, str],
+    needs: list[tuple[str | None, str, float]],
+    *,
+    reads: tuple[str, ...] = METRICS[1:],
+    per_round: bool = False,
+):
+    """Register a check for each benchmark of `quotes`.
+
+    `needs` are the cells it looks at (see `cells`), `reads` the columns that must have a value
+    there; `per_round` makes it see the table of rounds.
+    """
+
+    def register(check: Callable[[View], tuple[bool, str]]):
+        for benchmark, quote in quotes.items():
+            own = dict.fromkeys((where or benchmark, d, float(r)) for where, d, r in needs)
+            CLAIMS.append(Claim(name, benchmark, quote, tuple(own), reads, per_round, check))
+        return check
+
+    return register
+
+
+def cells(
+    defenses: Iterable[str], ratios: Iterable[float], *benchmarks: str
+) -> list[tuple[str | None, str, float]]:
+    """All pairs of defenses and ratios, in the claim's own benchmark unless others are named."""
+    ratios = list(ratios)
+    return [(b, d, r) for d in defenses for b in benchmarks or (None,) for r in ratios]
+
+
+def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Judge every claim: one row each, with benchmark, claim, quote, answer and evidence.
+
+    `results` has one row per run (`lff.results`) of a single scale; `rounds` one row per round,
+    with `relevant` and `non_relevant` gradient magnitudes. Several seeds are averaged.
+    """
+    runs = prepared(results)
+    by_round = prepared(pd.DataFrame() if rounds is None else rounds, per_round=True)
+    order = [*BENCHMARKS, "all"]
+    claims = sorted(CLAIMS, key=lambda c: order.index(c.benchmark))
+    verdicts = [c.judge(by_round if c.per_round else runs) for c in claims]
+    return pd.DataFrame(verdicts)
+
+
+def prepared(table: pd.DataFrame, *, per_round: bool = False) -> pd.DataFrame:
+    """What claims read of a table, indexed by cell; refuses two runs of the same cell and seed."""
+    unique = [*KEY, "seed", *(["round"] if per_round else [])]
+    if not table.empty:
+        absent = [name for name in unique if name not in table]
+        if absent:
+            raise InputError(f"the table has no column {', '.join(absent)}")
+        twice = table[table.duplicated(unique)]
+        if len(twice):
+            cell = ", ".join(f"{name} {twice.iloc[0][name]}" for name in unique)
+            raise InputError(f"more than one run of {cell}; give the results of a single scale")
+    if {"aggregation_seconds", "rounds"} <= set(table):
+        table = table.assign(seconds_per_round=table["aggregation_seconds"] / table["rounds"])
+    for name in {"cv", "test_error"} & set(table):
+        # NaN: Src-Acc was zero in every round, or the loss overflowed; the worst there is.
+        table = table.assign(**{name: table[name].fillna(np.inf)})
+    read = dict.fromkeys([*METRICS, *(name for claim in CLAIMS for name in claim.reads)])
+    table = table.reindex(columns=[*unique, *read])
+    return table.astype({"attackers": float}).set_index(KEY)
+
+
+def _names(missing: list[Cell], needs: tuple[Cell, ...]) -> str:
+    """The missing cells in words, whole benchmarks by their name alone."""
+    parts = []
+    for where in dict.fromkeys(benchmark for benchmark, _, _ in missing):
+        lost = [cell for cell in missing if cell[0] == where]
+        if len(lost) == sum(cell[0] == where for cell in needs):
+            parts.append(f"{where} (none of {len(lost)} cells)")
+            continue
+        ratios: dict[str, list[str]] = {}
+        for _, defense, ratio in lost:
+            ratios.setdefault(defense, []).append(f"{ratio:g}")
+        named = (f"{get_defense(d).label} {'/'.join(r)}%" for d, r in ratios.items())
+        parts.append(f"{where} {', '.join(named)}")
+    return "; ".join(parts)

@@ -1,0 +1,68 @@
+"""Robustness against the attack, in the form of the paper's figures: one panel per method."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from lff.defenses import get_defense
+from lff.figures.style import METRICS, WIDTH, caption, journal, new_figure
+
+PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
+
+
+def robustness(table: pd.DataFrame, about: str, methods: Sequence[str] = PANEL_ORDER) -> Figure:
+    """All-Acc, Src-Acc, ASR and TE against the attacker ratio, one panel per method.
+
+    `table` has one row per run of one benchmark (see `lff.results`). Several seeds give means
+    with the range of the seeds as bands; a ratio without a run is left empty.
+    """
+    methods = [m for m in methods if (table["defense"] == m).any()]
+    with journal():
+        columns = min(3, len(methods))
+        rows = -(-len(methods) // columns)
+        figure = new_figure(WIDTH, 1.75 * rows + 0.75)
+        axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for ax, method in zip(axes.flat, methods, strict=False):
+            _robustness_panel(ax, table[table["defense"] == method])
+            ax.set_title(get_defense(method).label)
+        for ax in axes.flat[len(methods) :]:
+            ax.set_visible(False)
+        for ax in axes[:, 0]:
+            ax.set_ylabel("percent")
+        for column in range(columns):
+            last = max(r for r in range(rows) if r * columns + column < len(methods))
+            axes[last, column].set_xlabel("attacker ratio (%)")
+            axes[last, column].tick_params(labelbottom=True)
+        _robustness_legend(figure)
+        caption(figure, about)
+    return figure
+
+
+def _robustness_panel(ax: Axes, runs: pd.DataFrame) -> None:
+    by_ratio = runs.groupby("attackers")
+    ratios = np.array(sorted(by_ratio.groups))
+    bars = by_ratio["all_acc"].mean() * 100
+    ax.bar(ratios, bars, width=6, color="0.93", edgecolor="0.45", hatch="////", linewidth=0.5)
+    for metric, (_, style) in METRICS.items():
+        scaled = by_ratio[metric]
+        factor = 10 if metric == "test_error" else 100
+        values = scaled.mean() * factor
+        beyond = bool(values.max() > 100)  # a diverged model's test error leaves the panel
+        ax.plot(ratios, values, clip_on=beyond, zorder=3, **style.line())
+        if by_ratio.size().max() > 1:
+            low, high = scaled.min() * factor, scaled.max() * factor
+            ax.fill_between(ratios, low, high, color=style.color, alpha=0.2, linewidth=0)
+    ax.set_xticks([0, 10, 20, 30, 40, 50])
+    ax.set_xlim(-5, 55)
+    ax.set_ylim(0, 100)
+
+
+def _robustness_legend(figure: Figure) -> None:
+    handles = [Patch(facecolor="0.93", edgecolor="0.45", hatch="////", label="All-Acc")]
+    handles += [Line2D([], [], label=label, **style.line()) for label, style in METRICS.values()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)

@@ -1,0 +1,61 @@
+"""The source-class accuracy during training."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lff.benchmarks import BENCHMARKS
+from lff.defenses import get_defense
+from lff.figures.style import WIDTH, caption, journal, look, new_figure
+
+
+def stability(rounds: pd.DataFrame, about: str) -> Figure:
+    """Src-Acc during training, one panel per benchmark, one curve per method.
+
+    `rounds` has one row per round of each run (`benchmark`, `curve`, `seed`, `round`, `src_acc`);
+    the curve `no attack` is FedAvg without attackers, the reference.
+    """
+    benchmarks = list(dict.fromkeys(rounds["benchmark"]))
+    with journal():
+        figure = new_figure(WIDTH, 2.6)
+        axes = figure.subplots(1, len(benchmarks), squeeze=False, sharey=True)[0]
+        curves = list(dict.fromkeys(rounds["curve"]))
+        for ax, benchmark in zip(axes, benchmarks, strict=True):
+            here = rounds[rounds["benchmark"] == benchmark]
+            for curve in curves:
+                _stability_curve(ax, here[here["curve"] == curve], curve, curves)
+            ax.set_title(BENCHMARKS[benchmark].label)
+            ax.set_xlabel("round")
+            ax.set_ylim(-2, 102)
+        axes[0].set_ylabel("Src-Acc (%)")
+        handles = [
+            Line2D([], [], label=_curve_label(curve), **_curve_style(curve, curves))
+            for curve in curves
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+        caption(figure, about)
+    return figure
+
+
+def _stability_curve(ax: Axes, runs: pd.DataFrame, curve: str, curves: list[str]) -> None:
+    if runs.empty:
+        return
+    by_round = runs.groupby("round")["src_acc"]
+    x = np.array(sorted(by_round.groups)) + 1
+    style = _curve_style(curve, curves)
+    ax.plot(x, by_round.mean() * 100, markevery=max(1, len(x) // 8), clip_on=False, **style)
+    if runs["seed"].nunique() > 1:
+        low, high = by_round.min() * 100, by_round.max() * 100
+        ax.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _curve_label(curve: str) -> str:
+    return "FedAvg, no attack" if curve == "no attack" else get_defense(curve).label
+
+
+def _curve_style(curve: str, curves: list[str]) -> dict:
+    if curve == "no attack":
+        return {"color": "0.6", "linestyle": "-", "linewidth": 3, "marker": ""}
+    return look(curve, curves).line()

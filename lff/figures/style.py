@@ -1,0 +1,105 @@
+"""How figures look: sizes of a journal column, color-blind safe colors, one look per method."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, told apart by readers with any color vision; in print the markers,
+# hatches and line styles do the same without color.
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+
+WIDTH = 7.0  # inches: the text width of a two-column page
+
+
+@dataclass(frozen=True)
+class Look:
+    """The color, marker and dashes of one curve."""
+
+    color: str
+    marker: str
+    dashes: str | tuple = "-"
+
+    def line(self) -> dict:
+        """As keyword arguments of `Axes.plot`."""
+        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
+
+
+METHODS = {
+    "fedavg": Look(BLACK, "o", "-"),
+    "median": Look(SKY, "s", "--"),
+    "repeated_median": Look(YELLOW, "D", ":"),
+    "trimmed_mean": Look(GREEN, "^", "-."),
+    "multi_krum": Look(ORANGE, "v", (0, (5, 1))),
+    "foolsgold": Look(PURPLE, "P", (0, (3, 1, 1, 1))),
+    "lfighter": Look(RED, "*", "-"),
+}
+_OTHERS = [Look(BLUE, "X", "--"), Look(GREEN, "<", ":"), Look(PURPLE, ">", "-.")]
+
+GOOD, BAD = Look(BLUE, "o"), Look(RED, "X")
+METRICS = {
+    "src_acc": ("Src-Acc", Look(BLUE, "o", "-")),
+    "asr": ("ASR", Look(RED, "X", "--")),
+    "test_error": ("TE x 10", Look(BLACK, "^", ":")),
+}
+
+
+def look(method: str, others: list[str] | None = None) -> Look:
+    """The look of a method: the same in every figure; a user's own get the free ones in turn."""
+    if method in METHODS:
+        return METHODS[method]
+    mine = sorted(name for name in others or [method] if name not in METHODS)
+    return _OTHERS[mine.index(method) % len(_OTHERS)]
+
+
+@contextmanager
+def journal() -> Iterator[None]:
+    """Draw in the journal's style, and leave the user's matplotlib settings as they were."""
+    with mpl.rc_context():
+        mpl.rcParams.update(
+            {
+                "font.size": 8,
+                "axes.titlesize": 8.5,
+                "axes.labelsize": 8,
+                "legend.fontsize": 7.5,
+                "xtick.labelsize": 7.5,
+                "ytick.labelsize": 7.5,
+                "lines.linewidth": 1.3,
+                "lines.markersize": 4,
+                "axes.linewidth": 0.7,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.grid": False,
+                "hatch.linewidth": 0.5,
+                "pdf.fonttype": 42,
+                "savefig.dpi": 200,
+            }
+        )
+        yield
+
+
+class StudyFigure(Figure):
+    """A figure that no global state knows: nothing to close, no window, any backend.
+
+    Notebooks show it as a picture without pyplot, its caption as the alternative text.
+    """
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
+        picture = io.BytesIO()
+        self.savefig(picture, format="png", dpi=130)
+        return picture.getvalue(), {"alt": self.get_supxlabel()}
+
+
+def new_figure(width: float, height: float) -> StudyFigure:
+    """A figure of this size in inches."""
+    return StudyFigure(figsize=(width, height), layout="constrained")
+
+
+def caption(figure: Figure, text: str) -> None:
+    """Say below the axes what the figure was made from: scale, data, seeds, number of runs."""
+    figure.supxlabel(text, fontsize=6.5, color="0.35", x=0.01, ha="left")

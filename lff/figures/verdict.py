@@ -1,0 +1,55 @@
+"""The paper's numbers against ours."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lff.benchmarks import BENCHMARKS
+from lff.defenses import get_defense
+from lff.figures.style import WIDTH, caption, journal, look, new_figure
+
+_LABELS = {"src_acc": "Src-Acc", "asr": "ASR"}
+
+
+def paper_vs_ours(table: pd.DataFrame, about: str) -> Figure:
+    """Src-Acc and ASR as the paper reports them (x) and as we find them (y); equal on the diagonal.
+
+    `table` has one row per benchmark, method and attacker ratio: `src_acc_paper`, `src_acc_ours`,
+    `asr_paper`, `asr_ours` (see `lff.paper.compare`). Cells without a run are left out.
+    """
+    benchmarks = list(dict.fromkeys(table["benchmark"]))
+    methods = list(dict.fromkeys(table["defense"]))
+    with journal():
+        figure = new_figure(WIDTH, 2.35 * len(_LABELS) + 0.5)
+        axes = figure.subplots(
+            len(_LABELS), len(benchmarks), squeeze=False, sharex=True, sharey=True
+        )
+        for row, (metric, label) in zip(axes, _LABELS.items(), strict=True):
+            for ax, benchmark in zip(row, benchmarks, strict=True):
+                ax.plot([0, 100], [0, 100], color="0.75", linewidth=0.8, zorder=0)
+                here = table[table["benchmark"] == benchmark]
+                for method in methods:
+                    cells = here[here["defense"] == method]
+                    style = look(method, methods)
+                    ax.plot(
+                        cells[f"{metric}_paper"] * 100,
+                        cells[f"{metric}_ours"] * 100,
+                        linestyle="",
+                        marker=style.marker,
+                        color=style.color,
+                        alpha=0.8,
+                        clip_on=False,
+                    )
+                ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+                ax.set_title(f"{BENCHMARKS[benchmark].label}, {label}")
+            row[0].set_ylabel("ours (%)")
+        for ax in axes[-1]:
+            ax.set_xlabel("paper (%)")
+        handles = []
+        for method in methods:
+            style = look(method, methods)
+            symbol = {"marker": style.marker, "color": style.color, "linestyle": ""}
+            handles.append(Line2D([], [], label=get_defense(method).label, **symbol))
+        figure.legend(handles=handles, loc="outside upper center", ncols=7, frameon=False)
+        caption(figure, about)
+    return figure

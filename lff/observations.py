@@ -1,0 +1,143 @@
+"""Looks inside a round, for the paper's analysis of gradients; remembered like records.
+
+An observation is a small table made from the updates of one round of an experiment. It is kept as
+JSON in `results/<scale>/observations/`, so that notebooks recompute nothing.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lff.analysis import compare_updates, principal_components, views
+from lff.attacks import get_attack
+from lff.benchmarks import Experiment
+from lff.errors import RecordError
+from lff.federation import Federation
+from lff.progress import bar
+from lff.provenance import provenance
+from lff.records import SCHEMA, path_of, write_atomically
+from lff.runs import choose_device
+from lff.threads import one_thread
+from lff.training import Peer, train_round
+from lff.updates import Updates
+
+Rows = list[dict[str, Any]]
+
+
+def components(
+    e: Experiment, round: int, *, device: str = "auto", folder: Path | None = None
+) -> pd.DataFrame:
+    """The first two principal components of a round's updates, one row per update and view."""
+
+    def compute(federation: Federation) -> Rows:
+        updates = federation.collect_updates()
+        bad = np.isin(updates.peers, federation.attackers)
+        truth = federation.data.train_y
+        held = [int(truth[federation.peers[k].examples].mode().values) for k in updates.peers]
+        rows = []
+        for name, gradients in views(updates, e.source_class, e.target_class).items():
+            found = principal_components(gradients, bad)
+            for k, point, is_bad, c in zip(updates.peers, found.points, bad, held, strict=True):
+                rows.append(
+                    {
+                        "view": name,
+                        "peer": k,
+                        "class_held": c,
+                        "bad": bool(is_bad),
+                        "pc1": float(point[0]),
+                        "pc2": float(point[1]),
+                        "explained1": found.explained[0],
+                        "explained2": found.explained[1],
+                        "silhouette": None if np.isnan(found.silhouette) else found.silhouette,
+                    }
+                )
+        return rows
+
+    return _remembered("components", e, round, compute, device, folder)
+
+
+def good_and_bad(
+    e: Experiment, round: int, *, device: str = "auto", folder: Path | None = None
+) -> pd.DataFrame:
+    """A good and a bad update of the same peer: magnitudes and angle, one row per part.
+
+    The peer is the first who holds both classes; her two trainings share all random numbers.
+    """
+
+    def compute(federation: Federation) -> Rows:
+        wanted = {e.source_class, e.target_class}
+        honest = next(p for p in federation.peers if wanted <= set(p.labels.tolist()))
+        flipped = get_attack(e.attack)(honest.labels.cpu().numpy(), e.source_class, e.target_class)
+        poisoned = Peer(
+            honest.id, honest.examples, torch.from_numpy(flipped).to(honest.labels.device)
+        )
+        weights = train_round(
+            federation.model,
+            federation.global_weights,
+            [honest, poisoned],
+            federation.data.train_x,
+            federation.training,
+            seed=e.seed,
+            round=round,
+        )
+        updates = Updates(
+            weights=weights,
+            global_weights=federation.global_weights,
+            layout=federation.model.layout,
+            learning_rate=e.learning_rate,
+            examples=torch.full((2,), float(len(honest.examples)), device=weights.device),
+            peers=(honest.id, honest.id),
+        )
+        compared = compare_updates(updates, e.source_class, e.target_class)
+        return [{"gradients": name, **asdict(row)} for name, row in compared.items()]
+
+    return _remembered("good_and_bad", e, round, compute, device, folder)
+
+
+def _remembered(
+    kind: str,
+    e: Experiment,
+    round: int,
+    compute: Callable[[Federation], Rows],
+    device: str,
+    folder: Path | None,
+) -> pd.DataFrame:
+    """The observation's rows from disk; computed after playing `round` rounds if they are not."""
+    path = path_of(e, folder).parent / "observations" / f"{kind}_{e.id}_round{round}.json"
+    if not path.exists():
+        federation = Federation(e, choose_device(device))
+        for _ in bar(iterable=range(round), desc=f"{kind}: {e.benchmark}", unit="round"):
+            federation.play_round()
+        with one_thread(federation.device):
+            rows = compute(federation)
+        content = {
+            "schema": SCHEMA,
+            "kind": kind,
+            "experiment": asdict(e),
+            "round": round,
+            "provenance": provenance(federation.data, federation.device),
+            "digest": _digest(e, rows),
+            "rows": rows,
+        }
+        write_atomically(path, json.dumps(content, indent=0, allow_nan=False).encode())
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        sound = content["digest"] == _digest(e, content["rows"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} is not a readable observation ({error}); remove it") from error
+    if not sound:
+        raise RecordError(f"{path} does not match its experiment; remove it")
+    table = pd.DataFrame(content["rows"])
+    table.attrs["data_source"] = content["provenance"]["data"]["source"]
+    return table
+
+
+def _digest(e: Experiment, rows: Rows) -> str:
+    return hashlib.sha256(json.dumps([asdict(e), rows]).encode()).hexdigest()

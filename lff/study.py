@@ -1,0 +1,171 @@
+"""The whole study: the runs the notebooks need, the notebooks through papermill, one report."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from papermill.exceptions import PapermillExecutionError
+from traitlets.config import Config
+
+from lff.errors import InputError, unknown
+from lff.html import write_report
+from lff.notebook import Parameters
+from lff.paths import home_dir, notebooks_dir, results_dir, study_dir
+from lff.progress import bar
+from lff.records import find
+from lff.sweep import cost, run_all
+
+# Kernels talk over files of this user rather than over open ports.
+_IPC = Config({"KernelManager": {"transport": "ipc"}})
+
+NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
+
+
+@dataclass
+class StudyOutcome:
+    """Which notebooks were executed, which were up to date, and which failed, with the reason."""
+
+    executed: list[str] = field(default_factory=list)
+    up_to_date: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    report: Path | None = None
+
+
+def notebooks(names: Sequence[str] = ()) -> list[Path]:
+    """The study's notebooks in reading order, or those of these names."""
+    there = {path.stem: path for path in sorted(notebooks_dir().glob("[0-9]*.ipynb"))}
+    if not there:
+        raise InputError(f"no notebooks in {notebooks_dir()}; run the study from a checkout")
+    for name in names:
+        if name not in there:
+            raise unknown("notebook", name, there)
+    return [path for stem, path in there.items() if not names or stem in names]
+
+
+def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Parameters given as `name=value`, the value in JSON or a plain text."""
+    parameters = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"a parameter is written name=value, not {text!r}")
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
+
+
+def run_study(
+    names: Sequence[str],
+    parameters: dict[str, Any],
+    *,
+    jobs: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> StudyOutcome:
+    """Run the notebooks of these names (default: all) with these parameters.
+
+    First the runs of the grid, spread over the cores, then the notebooks in order, under one
+    progress bar. A notebook that fails is reported and the others still run. What is up to date
+    is not run again.
+    """
+    unknown_names = set(parameters) - set(Parameters.__dataclass_fields__)
+    for name in unknown_names:
+        raise unknown("parameter", name, Parameters.__dataclass_fields__)
+    settings = Parameters(**parameters)
+    chosen = notebooks(names)
+    folder = study_dir() / settings.scale
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [e for e in settings.grid() if find(e) is None] if _needs_grid(chosen) else []
+    outcome = StudyOutcome()
+    total = sum(map(cost, wanted)) / (jobs or 2) + NOTEBOOK_SECONDS * len(chosen)
+    layout = "{desc} |{bar}| {percentage:3.0f}% [{elapsed}<{remaining}]"
+    with bar(total=total, bar_format=layout, show=True) as shown:
+        done = iter(range(1, len(wanted) + 1))
+        shown.set_description_str(f"run 0 of {len(wanted)}")
+
+        def run_ended(e) -> None:
+            shown.set_description_str(f"run {next(done)} of {len(wanted)}", refresh=False)
+            shown.update(cost(e) / (jobs or 2))
+
+        runs = run_all(wanted, jobs=jobs, device=settings.device, progress=False, on_end=run_ended)
+        for number, path in enumerate(chosen, 1):
+            shown.set_description_str(f"notebook {path.stem} ({number} of {len(chosen)})")
+            _execute(path, folder / path.name, parameters, outcome)
+            shown.update(NOTEBOOK_SECONDS)
+    for path in chosen:  # after the last one, since notebooks add records
+        if path.stem not in outcome.failed:
+            _stamp(path, folder / path.name, parameters)
+    for name, error in [*runs.failed.items(), *outcome.failed.items()]:
+        say(f"{name} failed: {error}")
+    there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
+    outcome.report = write_report(there, folder / "report.html", settings.scale)
+    say(
+        f"{len(outcome.executed)} notebooks executed, {len(outcome.up_to_date)} up to date, "
+        f"{len(outcome.failed)} failed\nreport: {outcome.report}"
+    )
+    return outcome
+
+
+def _needs_grid(chosen: Sequence[Path]) -> bool:
+    """Whether any of these notebooks shows the whole grid."""
+    return any(path.stem[:2] in ("04", "05", "06", "07") for path in chosen)
+
+
+def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: StudyOutcome) -> None:
+    """Execute one notebook unless its executed copy is up to date."""
+    own = _own_parameters(path, parameters)
+    if executed.exists() and _key_of(executed) == _key(path, own):
+        outcome.up_to_date.append(path.stem)
+        return
+    try:
+        papermill.execute_notebook(
+            str(path),
+            str(executed),
+            parameters=own,
+            kernel_name="python3",
+            cwd=str(home_dir()),
+            progress_bar=False,
+            config=_IPC,
+        )
+    except PapermillExecutionError as error:
+        outcome.failed[path.stem] = f"cell {error.cell_index}: {error.ename}: {error.evalue}"
+    else:
+        outcome.executed.append(path.stem)
+
+
+def _stamp(path: Path, executed: Path, parameters: dict[str, Any]) -> None:
+    """Note in an executed notebook what it was made from."""
+    notebook = nbformat.read(executed, as_version=4)
+    notebook.metadata["lff"] = {"key": _key(path, _own_parameters(path, parameters))}
+    nbformat.write(notebook, executed)
+
+
+def _own_parameters(path: Path, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Those of the parameters that this notebook declares."""
+    declared = papermill.inspect_notebook(str(path))
+    return {name: value for name, value in parameters.items() if name in declared}
+
+
+def _key(path: Path, parameters: dict[str, Any]) -> str:
+    """A hash of all a notebook's result depends on: itself, parameters, code and records."""
+    digest = hashlib.sha256(path.read_bytes())
+    digest.update(json.dumps(parameters, sort_keys=True).encode())
+    for source in sorted((home_dir() / "lff").rglob("*.py")):
+        digest.update(source.read_bytes())
+    scale = parameters.get("scale", "smoke")
+    for record in sorted((results_dir() / scale).rglob("*.json")):
+        digest.update(f"{record.name} {record.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _key_of(executed: Path) -> str | None:
+    try:
+        return nbformat.read(executed, as_version=4).metadata.get("lff", {}).get("key")
+    except (OSError, ValueError, nbformat.reader.NotJSONError):
+        return None

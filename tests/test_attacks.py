@@ -1,0 +1,118 @@
+"""Label flipping, who attacks, and attacks of one's own."""
+
+import numpy as np
+import pytest
+
+from lff import attacks
+from lff.attacks import (
+    attack,
+    choose_attackers,
+    get_attack,
+    label_flipping,
+    number_of_attackers,
+)
+from lff.errors import InputError
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    """A copy of the registry that is thrown away."""
+    monkeypatch.setattr(attacks, "_attacks", dict(attacks._attacks))
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(
+    ("labels", "poisoned"),
+    [
+        ([7, 1, 7, 0, 9, 1], [1, 1, 1, 0, 9, 1]),
+        ([7], [1]),
+        ([0, 1, 2], [0, 1, 2]),
+        ([], []),
+    ],
+)
+def test_flipping_changes_the_source_class_and_nothing_else(labels, poisoned):
+    labels = np.array(labels, dtype=np.int64)
+    before = labels.copy()
+    flipped = label_flipping(labels, 7, 1)
+    assert flipped.tolist() == poisoned
+    assert flipped.dtype == labels.dtype
+    assert np.array_equal(labels, before)
+    assert not np.shares_memory(flipped, labels)
+
+
+def test_flipping_goes_one_way():
+    assert label_flipping(np.array([5, 3]), 5, 3).tolist() == [3, 3]
+    assert label_flipping(np.array([5, 3]), 3, 5).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "among", "count"),
+    [
+        (0.0, 100, 0),
+        (0.1, 100, 10),
+        (0.3, 100, 30),  # 0.3 * 100 is not 30 in binary
+        (0.5, 20, 10),
+        (0.29, 100, 29),  # 28.999999999999996
+        (0.4, 10, 4),
+        (0.4, 2, 0),  # rounded down
+        (0.5, 7, 3),  # never more than half
+        (0.5, 11, 5),
+        (1.0, 10, 10),
+    ],
+)
+def test_the_ratio_is_never_exceeded(ratio, among, count):
+    got = number_of_attackers(ratio, among)
+    assert got == count
+    assert isinstance(got, int)
+
+
+def test_attackers_hold_the_source_class_and_are_drawn_once():
+    holds = [np.array([k % 3, 9]) for k in range(30)]
+    drawn = set()
+    for seed in range(40):
+        chosen = choose_attackers(holds, 2, 4, rng(seed))
+        assert len(set(chosen)) == 4
+        assert chosen == sorted(chosen)
+        assert all(type(k) is int and k % 3 == 2 for k in chosen)
+        drawn.update(chosen)
+    assert drawn == set(range(2, 30, 3)), "every holder can be drawn"
+
+
+def test_the_generator_alone_decides_who_attacks():
+    holds = [np.array([7])] * 50
+    once, again, other = (choose_attackers(holds, 7, 10, rng(s)) for s in (1, 1, 2))
+    assert once == again != other
+
+
+def test_all_holders_or_nobody_can_attack():
+    holds = [np.array([0]), np.array([7, 0]), np.array([7])]
+    assert choose_attackers(holds, 7, 2, rng()) == [1, 2]
+    assert choose_attackers(holds, 7, 0, rng()) == []
+    assert choose_attackers(holds, 5, 0, rng()) == []
+
+
+def test_too_few_holders_are_an_error_that_says_how_few():
+    holds = [np.array([0]), np.array([7]), np.array([7]), np.array([1])]
+    with pytest.raises(InputError, match=r"3 attackers .* only 2 of 4 peers .*source class 7"):
+        choose_attackers(holds, 7, 3, rng())
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_attack_of_ones_own_is_one_function():
+    @attack("swap")
+    def swap(labels, source_class, target_class):
+        swapped = label_flipping(labels, source_class, target_class)
+        return np.where(labels == target_class, source_class, swapped)
+
+    assert get_attack("swap") is swap
+    assert attacks.attacks() == ["label_flipping", "swap"]
+    assert get_attack("swap")(np.array([7, 1, 0]), 7, 1).tolist() == [1, 7, 0]
+
+
+def test_an_unknown_attack_is_an_error_with_the_nearest_name():
+    with pytest.raises(InputError, match=r"'label_fliping'.*Did you mean 'label_flipping'"):
+        get_attack("label_fliping")
+    assert get_attack("label_flipping") is label_flipping

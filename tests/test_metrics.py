@@ -1,0 +1,129 @@
+"""TE, All-Acc, Src-Acc, ASR, CV and who was caught, worked by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lff.metrics import (
+    Metrics,
+    caught,
+    coefficient_of_variation,
+    evaluate,
+    last_rounds,
+    loss_function,
+    outputs_of,
+    predictions,
+)
+
+
+def test_many_classes_by_hand():
+    """Seven examples, four of the source class 2: one right, two taken for the target 0."""
+    predicted = [2, 0, 0, 1, 0, 1, 2]
+    labels = torch.tensor([2, 2, 2, 2, 0, 1, 1])
+    outputs = torch.full((7, 3), 0.0)
+    outputs[range(7), predicted] = math.log(2)  # softmax: 1/2 for the predicted, 1/4 else
+    metrics = evaluate(outputs, labels, source_class=2, target_class=0)
+    right = [True, False, False, False, True, True, False]
+    error = sum(math.log(2) if r else math.log(4) for r in right) / 7
+    assert metrics.test_error == pytest.approx(error, rel=1e-6)
+    assert metrics.all_acc == pytest.approx(3 / 7)
+    assert metrics.src_acc == pytest.approx(1 / 4)
+    assert metrics.asr == pytest.approx(2 / 4)
+
+
+def test_a_single_logit_by_hand():
+    """Class 1 only above 0 (not above 0.5, and not at 0)."""
+    outputs = torch.tensor([0.3, -2.0, 0.0, 5.0, -0.1, 0.2])
+    labels = torch.tensor([1, 1, 1, 1, 0, 0])
+    assert predictions(outputs).tolist() == [1, 0, 0, 1, 0, 1]
+    metrics = evaluate(outputs, labels, source_class=1, target_class=0)
+    error = 0.0
+    for z, y in zip(outputs.tolist(), labels.tolist(), strict=True):
+        p = 1 / (1 + math.exp(-z))
+        error -= math.log(p if y else 1 - p) / 6
+    assert metrics.test_error == pytest.approx(error, rel=1e-6)
+    assert metrics.all_acc == pytest.approx(3 / 6)
+    assert metrics.src_acc == pytest.approx(2 / 4)
+    assert metrics.asr == pytest.approx(2 / 4)
+
+
+def test_a_perfect_model_and_one_wholly_fooled():
+    labels = torch.tensor([0, 1, 2, 1])
+    perfect = evaluate(50.0 * torch.eye(3)[labels], labels, 1, 2)
+    assert (perfect.all_acc, perfect.src_acc, perfect.asr) == (1, 1, 0)
+    assert perfect.test_error == pytest.approx(0, abs=1e-6)
+    fooled = evaluate(50.0 * torch.eye(3)[[0, 2, 2, 2]], labels, 1, 2)
+    assert (fooled.all_acc, fooled.src_acc, fooled.asr) == (0.5, 0, 1)
+
+
+def test_rates_of_an_absent_source_class_are_nan():
+    metrics = evaluate(torch.eye(3), torch.tensor([0, 1, 1]), source_class=2, target_class=0)
+    assert math.isnan(metrics.src_acc)
+    assert math.isnan(metrics.asr)
+    assert metrics.all_acc == pytest.approx(2 / 3)
+
+
+def test_metrics_are_plain_numbers():
+    metrics = evaluate(torch.eye(2), torch.tensor([0, 1]), 0, 1)
+    assert isinstance(metrics, Metrics)
+    assert all(type(value) is float for value in vars(metrics).values())
+
+
+def test_the_loss_follows_the_number_of_output_neurons():
+    one = loss_function(torch.tensor([0.0]), torch.tensor([1]))
+    ten = loss_function(torch.zeros(1, 10), torch.tensor([3]))
+    assert one.item() == pytest.approx(math.log(2))
+    assert ten.item() == pytest.approx(math.log(10))
+
+
+def test_cv_by_hand():
+    assert coefficient_of_variation([1, 2, 3, 6]) == pytest.approx(math.sqrt(14 / 3) / 3)
+    assert coefficient_of_variation([0.4, 0.4]) == 0
+
+
+def test_cv_of_one_round_in_two_hundred_is_the_papers():
+    """MKrum in MNIST-Extreme at 20%: 14.14."""
+    assert round(coefficient_of_variation([0.0] * 199 + [0.3]), 2) == 14.14
+
+
+def test_cv_of_one_round_is_nan():
+    assert math.isnan(coefficient_of_variation([0.5]))
+
+
+def test_cv_of_zeros_is_nan():
+    assert math.isnan(coefficient_of_variation([0.0, 0.0, 0.0]))
+
+
+def test_the_last_ten_rounds_are_averaged():
+    assert last_rounds([100.0] * 5 + [1.0] * 9 + [2.0]) == pytest.approx(1.1)
+    assert last_rounds([1.0, 2.0]) == pytest.approx(1.5)
+    assert last_rounds([9.0, 1.0, 3.0], rounds=2) == pytest.approx(2)
+
+
+def test_the_caught_are_counted_among_the_peers_of_the_round():
+    """Attackers 1, 2, 3, of whom 3 was not selected; 1 and the honest 5 are dropped."""
+    found = caught(dropped=[1, 5], attackers=[1, 2, 3], peers=[0, 1, 2, 4, 5, 6])
+    assert found.true_positives == 1
+    assert found.false_positives == 1
+    assert found.attackers == 2
+    assert found.honest == 4
+
+
+def test_dropping_nobody_catches_nobody():
+    found = caught(dropped=[], attackers=[], peers=range(4))
+    assert (found.true_positives, found.false_positives) == (0, 0)
+    assert (found.attackers, found.honest) == (0, 4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_outputs_come_from_evaluation_mode_in_order_and_leave_the_mode(training):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.9), nn.BatchNorm1d(4)).train(training)
+    examples = torch.arange(21.0).view(7, 3)
+    statistics = model[2].running_mean.clone()
+    outputs = outputs_of(model, examples, batch_size=3)
+    assert not outputs.requires_grad
+    assert model.training is training
+    assert torch.equal(model[2].running_mean, statistics)
+    torch.testing.assert_close(outputs, model.eval()(examples).detach())

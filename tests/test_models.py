@@ -1,0 +1,360 @@
+"""The models, their flat vector, and local training against the textbook loop."""
+
+import contextlib
+import copy
+
+import helpers  # noqa: F401  one thread
+import pytest
+import torch
+from torch import nn
+
+from lff.errors import InputError
+from lff.metrics import loss_function
+from lff.models import MODELS, OUTPUT_LAYER, Dropout, FlatModel, Layout, build, dropouts
+from lff.seeds import torch_generator
+from lff.training import LocalTraining, Peer, batches, make_optimizer, train_peer, train_round
+
+WORDS = 40
+PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236_033}
+
+
+def fresh(name, seed=0):
+    return build(name, vocabulary=WORDS, seed=seed)
+
+
+def flat(name, seed=0):
+    return FlatModel(fresh(name, seed), OUTPUT_LAYER[name])
+
+
+def some_examples(name, count, seed=0):
+    """Inputs as small as the model takes them, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    if name == "bilstm":
+        x = torch.randint(WORDS, (count, 6), generator=generator)
+    else:
+        shape = {"cnn": (1, 28, 28), "resnet18": (3, 32, 32)}[name]
+        x = torch.randn(count, *shape, generator=generator)
+    return x, torch.randint(2 if name == "bilstm" else 10, (count,), generator=generator)
+
+
+def state_of(model):
+    """Every floating-point entry: the parameters, then the buffers."""
+    parts = [*model.parameters(), *(b for b in model.buffers() if b.is_floating_point())]
+    return torch.cat([part.detach().flatten() for part in parts])
+
+
+# --- the models ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_numbers_of_parameters(name):
+    model = fresh(name)
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
+    assert Layout.of(model, OUTPUT_LAYER[name]).parameters == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_have_one_score_per_class_or_a_single_logit(name):
+    x, _ = some_examples(name, 2)
+    assert fresh(name).eval()(x).shape == ((2,) if name == "bilstm" else (2, 10))
+
+
+@pytest.mark.parametrize("name", ["cnn", "bilstm"])
+def test_building_depends_on_the_seed_and_leaves_the_global_generator_alone(name):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one, same, other = (state_of(fresh(name, seed)) for seed in (5, 5, 2**62))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(4)
+    assert torch.equal(one, state_of(fresh(name, 5)))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_an_unknown_model_is_an_error():
+    with pytest.raises(InputError, match=r"'resnet'.*'resnet18'"):
+        build("resnet")
+
+
+def test_dropout_draws_from_its_own_generator():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    layer = Dropout(0.25)
+    layer.generator = torch.Generator().manual_seed(1)
+    kept = layer(torch.ones(100, 100))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert sorted(kept.unique().tolist()) == pytest.approx([0, 4 / 3])
+    assert (kept == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(layer.eval()(torch.ones(5)), torch.ones(5))
+
+
+def test_dropout_of_channels_drops_whole_maps():
+    layer = Dropout(0.5, channels=True)
+    layer.generator = torch.Generator().manual_seed(1)
+    maps = layer(torch.ones(20, 10, 4, 4)).flatten(2)
+    assert (maps == maps[:, :, :1]).all()
+    assert sorted(maps.unique().tolist()) == [0, 2]
+    alike = maps[:, :, 0] == maps[:1, :, 0]
+    assert not alike.all(), "each example has a mask of its own"
+
+
+# --- the flat vector -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_vector_is_the_whole_floating_point_state(name):
+    model = fresh(name)
+    before = copy.deepcopy(model)
+    flattened = FlatModel(model, OUTPUT_LAYER[name])
+    assert torch.equal(flattened.vector, state_of(before))
+    views = flattened.layout.views(flattened.vector)
+    state = {k: v for k, v in before.state_dict().items() if v.is_floating_point()}
+    assert set(views) == set(state)
+    assert all(torch.equal(views[k], state[k]) for k in state)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loading_a_vector_loads_the_model(name):
+    flattened, other = flat(name), fresh(name, seed=1)
+    with torch.no_grad():
+        for buffer in other.buffers():
+            if buffer.is_floating_point():
+                buffer.uniform_(0.5, 2)
+    vector = state_of(other)
+    flattened.load(vector)
+    x, _ = some_examples(name, 3)
+    assert torch.equal(flattened.module.eval()(x), other.eval()(x))
+    assert torch.equal(state_of(flattened.module), vector)
+    flattened.vector.zero_()
+    assert not torch.equal(vector, flattened.vector), "a copy, not the vector itself"
+    assert not flattened.module(x).any()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flat_gradients_are_autograds(name):
+    twin = fresh(name)
+    flattened = FlatModel(copy.deepcopy(twin), OUTPUT_LAYER[name])
+    x, y = some_examples(name, 3)
+    for model in (twin, flattened.module):
+        for layer in dropouts(model):
+            layer.generator = torch.Generator().manual_seed(1)
+        loss_function(model(x), y).backward()
+    wanted = torch.cat([p.grad.flatten() for p in twin.parameters()])
+    torch.testing.assert_close(flattened.parameters.grad, wanted)
+    assert torch.count_nonzero(wanted) > 0.1 * len(wanted)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_output_layer_is_its_weights_and_its_bias(name):
+    model = fresh(name)
+    layer = dict(model.named_modules())[{"cnn": "fc2", "resnet18": "fc", "bilstm": "output"}[name]]
+    classes, features = (1, 512) if name == "bilstm" else (10, 50 if name == "cnn" else 512)
+    wanted = torch.cat([layer.weight, layer.bias.unsqueeze(1)], dim=1).detach()
+    layout = Layout.of(model, OUTPUT_LAYER[name])
+    vector = state_of(model)
+    got = layout.output_layer_of(torch.stack([vector, 2 * vector]))
+    assert got.shape == (2, classes, features + 1)
+    assert torch.equal(got[0], wanted)
+    assert torch.equal(got[1], 2 * wanted)
+
+
+def test_batchnorm_statistics_come_after_the_parameters():
+    layout = Layout.of(fresh("resnet18"), "fc")
+    statistics = layout.names[len(layout.names) - 40 :]
+    assert all(n.endswith(("running_mean", "running_var")) for n in statistics)
+    assert layout.slice("bn1.running_mean").start == layout.parameters
+    assert layout.size == layout.parameters + 2 * 4800
+    assert not any("num_batches_tracked" in name for name in layout.names)
+    assert flat("resnet18").has_batchnorm
+    assert not flat("cnn").has_batchnorm
+
+
+# --- local training --------------------------------------------------------------------------
+
+
+def textbook(model, x, y, training, *, seed, round, peer_id):
+    """PEER_UPDATE with an ordinary model, optimizer and loop, from the same streams."""
+    shuffle = torch_generator(seed, "shuffle", round, peer_id)
+    noise = torch_generator(seed, "dropout", round, peer_id)
+    for layer in dropouts(model):
+        layer.generator = noise
+    rate = training.learning_rate
+    if training.optimizer == "adam":
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    else:
+        optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+        )
+    model.train()
+    for _ in range(training.local_epochs):
+        order = torch.randperm(len(y), generator=shuffle)
+        for start in range(0, len(y), training.batch_size):
+            batch = order[start : start + training.batch_size]
+            optimizer.zero_grad()
+            loss_function(model(x[batch]), y[batch]).backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "count", "epochs"),
+    [
+        ("cnn", "sgd", 10, 3),
+        ("cnn", "adam", 10, 3),
+        ("bilstm", "adam", 10, 2),
+        ("bilstm", "sgd", 10, 2),
+        ("resnet18", "sgd", 6, 1),
+    ],
+)
+def test_training_is_the_textbook_loop(name, optimizer, count, epochs):
+    """With a last batch of two; momentum, weight decay and BatchNorm's statistics included."""
+    training = LocalTraining(
+        local_epochs=epochs,
+        batch_size=4,
+        learning_rate=0.01,
+        optimizer=optimizer,
+        momentum=0.9,
+        weight_decay=0.0 if optimizer == "adam" else 0.1,
+    )
+    x, y = some_examples(name, count)
+    twin = fresh(name)
+    start = state_of(twin)
+    model = FlatModel(copy.deepcopy(twin), OUTPUT_LAYER[name])
+    peer = Peer(7, torch.arange(count), y)
+    train_peer(model, peer, x, training, seed=3, round=2)
+    textbook(twin, x, y, training, seed=3, round=2, peer_id=7)
+    wanted = state_of(twin)
+    assert (wanted - start).abs().max() > 1e-3
+    torch.testing.assert_close(model.vector, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_adam_decays_weights_as_told():
+    """With a gradient of zero, only weight decay can move the weights."""
+    moved = {}
+    for decay in (0.0, 0.1):
+        model = flat("cnn")
+        training = LocalTraining(
+            local_epochs=1, batch_size=4, learning_rate=0.01, optimizer="adam", weight_decay=decay
+        )
+        before = model.vector.clone()
+        make_optimizer(model, training).step()
+        moved[decay] = (model.vector - before).abs().max().item()
+    assert moved[0.0] == 0
+    assert moved[0.1] > 0
+
+
+def test_peers_train_on_their_own_examples_and_labels():
+    """Rows of the shared examples are picked by the peer; her labels are already her own."""
+    training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
+    x, _ = some_examples("cnn", 9)
+    own, y = torch.tensor([8, 1, 4, 5]), torch.tensor([3, 3, 1, 0])
+    model, twin = flat("cnn"), fresh("cnn")
+    train_peer(model, Peer(0, own, y), x, training, seed=0, round=0)
+    textbook(twin, x[own], y, training, seed=0, round=0, peer_id=0)
+    torch.testing.assert_close(model.vector, state_of(twin), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_update_depends_on_no_other_peer_and_no_order(name):
+    training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
+    x, y = some_examples(name, 12)
+    peers = [Peer(k, torch.arange(3 * k, 3 * k + 3), y[3 * k : 3 * k + 3]) for k in (0, 1, 3)]
+    model = flat(name)
+    weights = model.vector.clone()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+
+    def updates(chosen, round=0):
+        return train_round(model, weights, chosen, x, training, seed=1, round=round)
+
+    all_three = updates(peers)
+    assert torch.equal(updates(peers[::-1]), all_three.flip(0))
+    assert torch.equal(updates(peers[2:]), all_three[2:])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(updates(peers[:1], round=1), all_three[:1])
+    assert not torch.equal(all_three[0], weights)
+
+
+def test_peers_with_equal_examples_still_draw_their_own_noise():
+    training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
+    x, y = some_examples("cnn", 4)
+    peers = [Peer(k, torch.arange(4), y) for k in (0, 1)]
+    model = flat("cnn")
+    one, two = train_round(model, model.vector.clone(), peers, x, training, seed=0, round=0)
+    assert not torch.equal(one, two)
+
+
+def test_every_peer_is_reported():
+    training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
+    x, y = some_examples("cnn", 2)
+    model = flat("cnn")
+    calls = []
+    peers = [Peer(k, torch.arange(2), y) for k in range(3)]
+    train_round(
+        model,
+        model.vector.clone(),
+        peers,
+        x,
+        training,
+        seed=0,
+        round=0,
+        on_peer=lambda: calls.append(1),
+    )
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "smallest", "sizes"),
+    [
+        (10, 4, 1, [4, 4, 2]),
+        (9, 4, 1, [4, 4, 1]),
+        (9, 4, 2, [4, 5]),
+        (10, 4, 2, [4, 4, 2]),
+        (8, 4, 2, [4, 4]),
+        (3, 4, 2, [3]),
+        (5, 4, 2, [5]),
+        (1, 4, 1, [1]),
+    ],
+)
+def test_the_last_batch_may_be_small_but_not_too_small(count, size, smallest, sizes):
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    parts = batches(order, size, smallest=smallest)
+    assert [len(part) for part in parts] == sizes
+    assert torch.equal(torch.cat(parts), order)
+
+
+def test_batchnorm_never_sees_a_lone_example():
+    """Five examples in batches of four train as one batch of five."""
+    training = LocalTraining(local_epochs=1, batch_size=4, learning_rate=0.01)
+    x, y = some_examples("resnet18", 5)
+    seen = []
+    model = flat("resnet18")
+    handle = model.module.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    train_peer(model, Peer(0, torch.arange(5), y), x, training, seed=0, round=0)
+    handle.remove()
+    assert seen == [5]
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 4), (3, 1)])
+def test_batches_of_one_are_trained_or_refused_in_our_own_words(count, batch_size):
+    """A mild partition may leave a peer with one example; batches of one may be asked for."""
+    training = LocalTraining(local_epochs=1, batch_size=batch_size, learning_rate=0.01)
+    x, y = some_examples("resnet18", count)
+    model = flat("resnet18")
+    with contextlib.suppress(InputError):
+        train_peer(model, Peer(0, torch.arange(count), y), x, training, seed=0, round=0)
+    assert torch.isfinite(model.vector).all()
+
+
+def test_an_unknown_optimizer_is_an_error():
+    with pytest.raises(InputError, match=r"'adamw'.*'adam'"):
+        LocalTraining(local_epochs=1, batch_size=1, learning_rate=0.1, optimizer="adamw")
+
+
+def test_the_models_are_ordinary_modules():
+    """No module of torch that draws dropout from the global generator is used."""
+    for name in MODELS:
+        kinds = {type(module) for module in fresh(name).modules()}
+        assert not kinds & {nn.Dropout, nn.Dropout2d}

@@ -20,7 +20,7 @@ study: $(READY)
 
 test: $(READY)
 	@echo "Running the tests ..."
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest tests notebooks --nbval-lax --nbval-current-env
 
 lab: $(READY)
 	@$(BIN)/jupyter lab notebooks

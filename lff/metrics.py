@@ -71,9 +71,18 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     return float(values.std(ddof=1) / values.mean())
 
 
-def last_rounds(values: Sequence[float], rounds: int = LAST_ROUNDS) -> float:
-    """The average over the last ten rounds (all, if there were fewer)."""
-    return float(np.mean(np.asarray(values, dtype=float)[-rounds:]))
+def averaged_rounds(rounds: int) -> int:
+    """How many last rounds are averaged: ten, or a quarter of a run of fewer than forty.
+
+    The paper averages ten of 200, 100 or 50 rounds, when training has settled; ten of twelve would
+    average the start of training.
+    """
+    return min(LAST_ROUNDS, -(-rounds // 4))
+
+
+def last_rounds(values: Sequence[float]) -> float:
+    """The average over the last rounds of a run (see `averaged_rounds`)."""
+    return float(np.mean(np.asarray(values, dtype=float)[-averaged_rounds(len(values)) :]))
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,28 @@ class CNN(nn.Module):
         return self.fc2(self.dropout(x))
 
 
+class Conv3x3(nn.Conv2d):
+    """A padded 3x3 convolution that multiplies no padding on 1x1 maps.
+
+    In ResNet18's last stage a 32x32 image has become a single pixel: eight of the nine taps of
+    each kernel only ever meet padding. The result is the same, at a ninth of the work.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-2:] != (1, 1):
+            return super().forward(x)
+        return F.linear(x.flatten(1), self.weight[:, :, 1, 1])[:, :, None, None]
+
+
+def resnet18(classes: int) -> nn.Module:
+    """torchvision's ResNet18 for 32x32 images (He et al., 2016)."""
+    model = import_torchvision().models.resnet18(num_classes=classes)
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d) and (layer.kernel_size, layer.stride) == ((3, 3), (1, 1)):
+            layer.__class__ = Conv3x3
+    return model
+
+
 class BiLSTM(nn.Module):
     """A bidirectional LSTM over word embeddings, mean- and max-pooled; one output neuron."""
 
@@ -90,7 +112,7 @@ def build(name: str, *, classes: int = 10, vocabulary: int = 0, seed: int = 0) -
             return CNN(classes)
         if name == "bilstm":
             return BiLSTM(vocabulary)
-        return import_torchvision().models.resnet18(num_classes=classes)
+        return resnet18(classes)
 
 
 def dropouts(model: nn.Module) -> Iterator[Dropout]:

@@ -24,16 +24,15 @@ def table(rows: Sequence[Sequence[Any]]) -> str:
 def summarize(record) -> str:
     """What a run came to, in a few lines."""
     from lff.defenses import get_defense
-    from lff.metrics import LAST_ROUNDS
+    from lff.metrics import averaged_rounds
     from lff.records import path_of
 
     e, row = record.experiment, record.summary()
-    rounds = min(LAST_ROUNDS, e.rounds)
     lines = [
         f"{BENCHMARKS[e.benchmark].label}, {get_defense(e.defense).label}, "
         f"{e.attackers:g}% attackers ({len(record.attackers)} of {e.peers} peers), seed {e.seed}",
         f"data: {row['data_source']}; scale: {e.scale}, {e.rounds} rounds",
-        f"average of the last {rounds} rounds:",
+        f"average of the last rounds ({averaged_rounds(e.rounds)}):",
         table(
             [
                 ("TE", f"{row['test_error']:.3f}"),

@@ -57,20 +57,21 @@ SCALES: dict[str, Scale] = {
                 "batch_size": 16,
                 "learning_rate": 0.05,
             },
+            "mnist-extreme": {"peers": 50},
             "cifar10": _EMBEDDED
             | {
                 "peers": 10,
-                "examples": 160,
-                "test_examples": 100,
+                "examples": 80,
+                "test_examples": 50,
                 "rounds": 2,
                 "local_epochs": 1,
-                "batch_size": 16,
+                "batch_size": 8,
             },
             "imdb": _EMBEDDED
             | {
                 "peers": 10,
-                "examples": 320,
-                "test_examples": 200,
+                "examples": 160,
+                "test_examples": 100,
                 "rounds": 2,
                 "vocabulary": 500,
             },

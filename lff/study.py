@@ -134,7 +134,8 @@ def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: St
             config=_IPC,
         )
     except PapermillExecutionError as error:
-        outcome.failed[path.stem] = f"cell {error.cell_index}: {error.ename}: {error.evalue}"
+        where = f"cell {error.cell_index} of {executed}"
+        outcome.failed[path.stem] = f"{where}: {error.ename}: {error.evalue}"
     else:
         outcome.executed.append(path.stem)
 

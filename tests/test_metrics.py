@@ -97,9 +97,15 @@ def test_cv_of_zeros_is_nan():
 
 
 def test_the_last_ten_rounds_are_averaged():
-    assert last_rounds([100.0] * 5 + [1.0] * 9 + [2.0]) == pytest.approx(1.1)
-    assert last_rounds([1.0, 2.0]) == pytest.approx(1.5)
-    assert last_rounds([9.0, 1.0, 3.0], rounds=2) == pytest.approx(2)
+    assert last_rounds([100.0] * 190 + [1.0] * 9 + [2.0]) == pytest.approx(1.1)
+    assert last_rounds([100.0] * 40 + [1.0] * 9 + [2.0]) == pytest.approx(1.1)
+
+
+def test_short_runs_average_their_last_quarter():
+    assert last_rounds([9.0] * 9 + [1.0, 2.0, 3.0]) == pytest.approx(2)
+    assert last_rounds([9.0, 9.0, 9.0, 9.0, 1.0, 3.0]) == pytest.approx(2)
+    assert last_rounds([9.0, 1.0]) == 1
+    assert last_rounds([5.0]) == 5
 
 
 def test_the_caught_are_counted_among_the_peers_of_the_round():

@@ -13,6 +13,7 @@ from lff.metrics import loss_function
 from lff.models import MODELS, OUTPUT_LAYER, Dropout, FlatModel, Layout, build, dropouts
 from lff.seeds import torch_generator
 from lff.training import LocalTraining, Peer, batches, make_optimizer, train_peer, train_round
+from lff.vision import import_torchvision
 
 WORDS = 40
 PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236_033}
@@ -358,3 +359,17 @@ def test_the_models_are_ordinary_modules():
     for name in MODELS:
         kinds = {type(module) for module in fresh(name).modules()}
         assert not kinds & {nn.Dropout, nn.Dropout2d}
+
+
+def test_resnet18_on_small_images_computes_what_torchvisions_does():
+    """Its 3x3 convolutions skip the padding of 1x1 maps."""
+    ours = build("resnet18", seed=3)
+    theirs = import_torchvision().models.resnet18(num_classes=10)
+    theirs.load_state_dict(ours.state_dict())
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    for model in (ours, theirs):
+        model(images).square().sum().backward()
+    torch.testing.assert_close(ours(images), theirs(images), rtol=1e-4, atol=1e-5)
+    for mine, reference in zip(ours.parameters(), theirs.parameters(), strict=True):
+        scale = reference.grad.abs().max().item()
+        torch.testing.assert_close(mine.grad, reference.grad, rtol=1e-3, atol=1e-4 * scale)

@@ -1,5 +1,6 @@
 """What every notebook of the study starts with: its parameters, checked."""
 
+import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -64,7 +65,17 @@ def parameters(namespace: dict[str, Any]) -> Parameters:
             if plain and not name.startswith("_") and name not in (*known, *_IPYTHON):
                 raise unknown("parameter", name, known)
     namespace[_CHECKED] = True
-    return Parameters(**{name: namespace[name] for name in known if name in namespace})
+    return Parameters(**{name: _decoded(namespace[name]) for name in known if name in namespace})
+
+
+def _decoded(value: object) -> object:
+    """A list that came as text: `papermill -p seeds '[1, 2]'` passes it so."""
+    if isinstance(value, str) and value.startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
 
 
 def _one_of(kind: str, value: object, choices) -> None:

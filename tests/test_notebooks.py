@@ -83,6 +83,12 @@ def test_parameters_are_taken_from_the_notebook():
     assert chosen.benchmarks == []
 
 
+def test_lists_may_come_as_text_as_papermill_passes_them():
+    chosen = parameters({"scale": "smoke", "seeds": "[1, 2]", "benchmarks": '["imdb"]'})
+    assert chosen.seeds == [1, 2]
+    assert chosen.benchmarks == ["imdb"]
+
+
 def test_a_cell_can_be_run_again_after_the_notebook_has_variables():
     namespace = {"scale": "smoke"}
     parameters(namespace)
@@ -96,6 +102,7 @@ def test_a_cell_can_be_run_again_after_the_notebook_has_variables():
         ({"benchmark": "mnist-iid"}, "unknown parameter 'benchmark'.*Did you mean 'benchmarks'"),
         ({"benchmarks": ["mnist"]}, "unknown benchmark 'mnist'"),
         ({"benchmarks": "mnist-iid"}, "benchmarks must be a list"),
+        ({"benchmarks": "[mnist-iid"}, "benchmarks must be a list"),
         ({"scale": "huge"}, "unknown scale 'huge'"),
         ({"seeds": []}, "at least one seed"),
         ({"defenses": ["krum"]}, "unknown defense 'krum'"),

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lff.benchmarks import BENCHMARKS
-from lff.figures.style import BAD, GOOD, WIDTH, caption, journal, new_figure
+from lff.figures.style import BAD, GOOD, WIDTH, caption, journal, new_figure, round_axis
 
 
 def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
@@ -40,11 +40,11 @@ def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
                     )
                     handles[f"{name}, {ratio:g}% attackers"] = line
             ax.set_title(BENCHMARKS[benchmark].label)
-            ax.set_xlabel("round")
+            round_axis(ax)
             ax.set_ylim(bottom=0)
         axes[0].set_ylabel("mean gradient magnitude\nof a neuron")
         figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False
+            handles.values(), handles.keys(), loc="outside upper center", ncols=2, frameon=False
         )
         caption(figure, about)
     return figure

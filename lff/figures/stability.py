@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from lff.benchmarks import BENCHMARKS
 from lff.defenses import get_defense
-from lff.figures.style import WIDTH, caption, journal, look, new_figure
+from lff.figures.style import WIDTH, caption, journal, look, new_figure, round_axis
 
 
 def stability(rounds: pd.DataFrame, about: str) -> Figure:
@@ -27,7 +27,7 @@ def stability(rounds: pd.DataFrame, about: str) -> Figure:
             for curve in curves:
                 _stability_curve(ax, here[here["curve"] == curve], curve, curves)
             ax.set_title(BENCHMARKS[benchmark].label)
-            ax.set_xlabel("round")
+            round_axis(ax)
             ax.set_ylim(-2, 102)
         axes[0].set_ylabel("Src-Acc (%)")
         handles = [

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's palette, told apart by readers with any color vision; in print the markers,
 # hatches and line styles do the same without color.
@@ -98,6 +100,12 @@ class StudyFigure(Figure):
 def new_figure(width: float, height: float) -> StudyFigure:
     """A figure of this size in inches."""
     return StudyFigure(figsize=(width, height), layout="constrained")
+
+
+def round_axis(ax: Axes) -> None:
+    """Label the x axis with rounds, which are whole numbers."""
+    ax.set_xlabel("round")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def caption(figure: Figure, text: str) -> None:

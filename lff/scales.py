@@ -92,10 +92,10 @@ SCALES: dict[str, Scale] = {
                 "local_epochs": 6,
                 "batch_size": 128,
                 "learning_rate": 0.01,
-                "rounds": 8,
+                "rounds": 6,
             },
             "cifar10": _EMBEDDED
-            | {"peers": 10, "examples": 400, "test_examples": 200, "rounds": 4, "local_epochs": 1},
+            | {"peers": 10, "examples": 200, "test_examples": 100, "rounds": 4, "local_epochs": 1},
             "imdb": _EMBEDDED
             | {
                 "peers": 10,

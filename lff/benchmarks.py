@@ -5,7 +5,6 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from lff.attacks import attacks
 from lff.errors import InputError, unknown
 from lff.partition import DISTRIBUTIONS
 from lff.scales import SCALES
@@ -217,7 +216,6 @@ def _choices() -> dict[str, list[str]]:
         "data": ["real", "embedded"],
         "distribution": list(DISTRIBUTIONS),
         "optimizer": ["sgd", "adam"],
-        "attack": attacks(),
     }
 
 

@@ -18,6 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lff.benchmarks import Experiment
+from lff.fingerprint import method
 from lff.records import SCHEMA, path_of, write_atomically
 
 logger = logging.getLogger("lff")
@@ -46,6 +47,7 @@ class Checkpoint:
             {
                 "schema": SCHEMA,
                 "id": experiment.id,
+                "method": method(),
                 "state": len(state),
                 "digest": hashlib.sha256(state + body).hexdigest(),
             }
@@ -68,8 +70,10 @@ def load_checkpoint(experiment: Experiment, folder: Path | None = None) -> Check
     try:
         header, _, rest = path.read_bytes().partition(b"\n")
         header = json.loads(header)
-        if header["schema"] != SCHEMA or header["id"] != experiment.id:
+        if (header["schema"], header["id"]) != (SCHEMA, experiment.id):
             raise ValueError("it belongs to another experiment or version")
+        if header["method"] != method():
+            raise ValueError("it was written by other code")
         if header["digest"] != hashlib.sha256(rest).hexdigest():
             raise ValueError("its checksum does not fit")
         state = json.loads(rest[: header["state"]])

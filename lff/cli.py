@@ -22,8 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (2 for a user's mistake)."""
     logging.basicConfig(format="lff: %(message)s")
     logging.getLogger("lff").setLevel(logging.INFO)
-    options = _parser().parse_args(arguments)
+    options, extra = _parser().parse_known_args(arguments)
     try:
+        if extra:
+            raise unknown("argument", extra[0], options.flags)
         return options.command(options) or 0
     except LffError as error:
         sys.stderr.write(f"lff: error: {error}\n")
@@ -46,6 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_data(commands)
     listing = commands.add_parser("list", help="show benchmarks, defenses, scales and records")
     listing.set_defaults(command=_list)
+    for command in commands.choices.values():
+        command.set_defaults(flags=[f for a in command._actions for f in a.option_strings])
     return parser
 
 
@@ -127,6 +131,10 @@ _SETTINGS: dict[str, type] = {
     "target_class": int,
     "data": str,
     "distribution": str,
+    "attack": str,
+    "optimizer": str,
+    "momentum": float,
+    "weight_decay": float,
 }
 
 

@@ -1,22 +1,82 @@
-"""A fingerprint of code that lives outside this package."""
+"""Fingerprints of code: a user's defense or attack, and the method of this package."""
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType
+
+# What a run's numbers come from; a checkpoint of other code is not gone on with.
+_METHOD = ("attacks", "data", "defenses", "federation", "models", "partition", "seeds", "training")
 
 
 def fingerprint(code: Callable) -> str:
     """A short hash of a user's function or class; empty for the code of this package.
 
     It makes a changed notebook cell a different experiment, so that no record of the earlier
-    code is taken for the new one's.
+    code is taken for the new one's. It covers the compiled code with its constants, the plain
+    values it refers to, and the functions of the same module that it calls.
     """
     if code.__module__.split(".")[0] == "lff":
         return ""
-    try:
-        source = inspect.getsource(code)
-    except (OSError, TypeError):
-        source = f"{code.__module__}.{code.__qualname__}"
-        if hasattr(code, "__code__"):
-            source += repr((code.__code__.co_code, code.__code__.co_consts))
-    return hashlib.sha256(source.encode()).hexdigest()[:12]
+    digest = hashlib.sha256()
+    for part in _parts(code, set()):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+@cache
+def method() -> str:
+    """A hash of the modules of this package that determine a run's numbers."""
+    digest = hashlib.sha256()
+    home = Path(__file__).parent
+    for name in _METHOD:
+        for source in sorted([*home.glob(f"{name}.py"), *home.glob(f"{name}/*.py")]):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _parts(code: object, seen: set[int]) -> Iterator[str]:
+    if id(code) in seen:
+        return
+    seen.add(id(code))
+    code = inspect.unwrap(code) if callable(code) else code
+    if inspect.isclass(code):
+        for name, member in sorted(vars(code).items()):
+            if isinstance(member, FunctionType | staticmethod | classmethod | property):
+                yield name
+                yield from _parts(getattr(member, "fget", None) or _plain(member), seen)
+            elif not name.startswith("__"):
+                yield f"{name}={member!r}"
+    elif isinstance(code, FunctionType):
+        yield from _compiled(code.__code__)
+        yield repr((code.__defaults__, code.__kwdefaults__))
+        for name, value in sorted(inspect.getclosurevars(code).globals.items()):
+            yield name
+            yield from _referred(code, value, seen)
+        for name, value in sorted(inspect.getclosurevars(code).nonlocals.items()):
+            yield name
+            yield from _referred(code, value, seen)
+
+
+def _referred(code: FunctionType, value: object, seen: set[int]) -> Iterator[str]:
+    """A plain value, or a function or class of the same module, that `code` refers to."""
+    if isinstance(value, str | int | float | bool | tuple | list | dict | None):
+        yield repr(value)
+    elif getattr(value, "__module__", None) == code.__module__:
+        yield from _parts(value, seen)
+
+
+def _plain(member: object) -> object:
+    return getattr(member, "__func__", member)
+
+
+def _compiled(code: CodeType) -> Iterator[str]:
+    """The instructions, names and constants of a function, and of the functions within it."""
+    yield repr((code.co_code, code.co_names, code.co_varnames))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _compiled(constant)
+        else:
+            yield repr(constant)

@@ -1,5 +1,6 @@
 """What every notebook of the study starts with: its parameters, checked."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -38,6 +39,15 @@ class Parameters:
             _one_of("benchmark", benchmark, BENCHMARKS)
         for defense in self.defenses:
             get_defense(defense)
+
+    @property
+    def products(self) -> str:
+        """The folder of figures and tables: the scale's, or one of its own for a selection."""
+        chosen = [self.benchmarks, self.defenses, self.ratios]
+        if not any(chosen):
+            return self.scale
+        digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:8]
+        return f"{self.scale}/selection-{digest}"
 
     def grid(self, **settings: Any) -> list[Experiment]:
         """The experiments these parameters ask for; `settings` go before them."""

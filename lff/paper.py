@@ -17,7 +17,7 @@ from lff.errors import InputError
 from lff.scales import ATTACKER_RATIOS
 
 _GRADIENTS = {  # the file's names, and those of `lff.analysis.compare_updates`
-    "whole": "whole",
+    "whole": "whole, with BatchNorm statistics",  # what its size says it is
     "output_layer": "output layer",
     "relevant_neurons": "relevant neurons",
     "non_relevant_neurons": "non-relevant neurons",

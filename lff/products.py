@@ -20,7 +20,7 @@ def about(table: pd.DataFrame, scale: str) -> str:
     """A caption's facts: scale, data source, seeds and number of runs behind a table of runs."""
     sources = " and ".join(sorted(set(table["data_source"])))
     seeds = sorted(int(seed) for seed in set(table["seed"]))
-    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds (bands: their range)"
+    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     runs = table["id"].nunique()
     return f"Scale {scale}; data: {sources}; {named}; {runs} run{'s' if runs > 1 else ''}"
 
@@ -94,10 +94,14 @@ def _stem(name: str, scale: str) -> Path:
 
 
 def series(values: Sequence[float], digits: int = 2) -> str:
-    """One number, or the mean and range of several seeds' numbers; NaN if none is a number."""
-    values = np.asarray([value for value in values if not np.isnan(value)])
-    if len(values) == 0:
-        return "NaN"
+    """One number, or the mean and range of several seeds' numbers; NaN if any is none.
+
+    A CV is NaN where Src-Acc was zero in every round: no mean of the other seeds may hide that.
+    """
+    missing = int(np.isnan(values).sum())
+    if missing:
+        return "NaN" if missing == len(values) else f"NaN in {missing} of {len(values)}"
+    values = np.asarray(values)
     if len(values) == 1:
         return f"{values[0]:.{digits}f}"
     return f"{values.mean():.{digits}f} [{values.min():.{digits}f}, {values.max():.{digits}f}]"

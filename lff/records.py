@@ -6,6 +6,7 @@ bit, whenever the same experiment runs on the same machine; `seconds` and `prove
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -16,6 +17,8 @@ from lff.benchmarks import Experiment
 from lff.errors import RecordError
 from lff.metrics import coefficient_of_variation, last_rounds
 from lff.paths import results_dir
+
+logger = logging.getLogger("lff")
 
 SCHEMA = 1
 METRICS = ("test_error", "all_acc", "src_acc", "asr")
@@ -68,7 +71,7 @@ class Record:
         return path
 
     def summary(self) -> dict[str, Any]:
-        """One row of the table of records: settings, last-ten-rounds averages, CV, the filter."""
+        """One row of the table of records: settings, last rounds' averages, CV, the filter."""
         row = {"id": self.id, **asdict(self.experiment)}
         row |= {name: last_rounds(self.series(name)) for name in METRICS}
         row["cv"] = coefficient_of_variation(self.series("src_acc"))
@@ -129,9 +132,12 @@ def load(path: Path) -> Record:
 
 
 def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Record]:
-    """All records, in the order of their names."""
+    """All records, in the order of their names; one that is refused is named and passed over."""
     for path in sorted((folder or results_dir()).glob(f"{scale or '*'}/*.json")):
-        yield load(path)
+        try:
+            yield load(path)
+        except RecordError as error:
+            logger.warning("%s", error)
 
 
 def results(experiments: Iterable[Experiment], folder: Path | None = None):

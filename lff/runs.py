@@ -31,10 +31,10 @@ def experiment(
     The defense's name and options are checked, and a user's own code is fingerprinted.
     """
     e = benchmarks.experiment(benchmark, **settings)
-    chosen = get_defense(e.defense)
+    chosen, attack = get_defense(e.defense), get_attack(e.attack)
     options = parse_options(defense_options)
     chosen.check(options)
-    code = [fingerprint(chosen.factory), fingerprint(get_attack(e.attack))]
+    code = [fingerprint(chosen.factory), fingerprint(attack)]
     return e.replace(
         defense_options=format_options(options), user_code="+".join(filter(None, code))
     )

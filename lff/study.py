@@ -18,7 +18,8 @@ from lff.notebook import Parameters
 from lff.paths import home_dir, notebooks_dir, results_dir, study_dir
 from lff.progress import bar
 from lff.records import find
-from lff.sweep import cost, run_all
+from lff.runs import choose_device
+from lff.sweep import cost, default_jobs, run_all
 
 # Kernels talk over files of this user rather than over open ports.
 _IPC = Config({"KernelManager": {"transport": "ipc"}})
@@ -83,7 +84,9 @@ def run_study(
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [e for e in settings.grid() if find(e) is None] if _needs_grid(chosen) else []
     outcome = StudyOutcome()
-    total = sum(map(cost, wanted)) / (jobs or 2) + NOTEBOOK_SECONDS * len(chosen)
+    at_once = jobs or default_jobs(choose_device(settings.device))
+    total = sum(map(cost, wanted)) / at_once + NOTEBOOK_SECONDS * len(chosen)
+    code = {path.stem: _code_key(path, parameters) for path in chosen}
     layout = "{desc} |{bar}| {percentage:3.0f}% [{elapsed}<{remaining}]"
     with bar(total=total, bar_format=layout, show=True) as shown:
         done = iter(range(1, len(wanted) + 1))
@@ -91,7 +94,7 @@ def run_study(
 
         def run_ended(e) -> None:
             shown.set_description_str(f"run {next(done)} of {len(wanted)}", refresh=False)
-            shown.update(cost(e) / (jobs or 2))
+            shown.update(cost(e) / at_once)
 
         runs = run_all(wanted, jobs=jobs, device=settings.device, progress=False, on_end=run_ended)
         for number, path in enumerate(chosen, 1):
@@ -100,7 +103,7 @@ def run_study(
             shown.update(NOTEBOOK_SECONDS)
     for path in chosen:  # after the last one, since notebooks add records
         if path.stem not in outcome.failed:
-            _stamp(path, folder / path.name, parameters)
+            _stamp(folder / path.name, _key(code[path.stem], settings.scale))
     for name, error in [*runs.failed.items(), *outcome.failed.items()]:
         say(f"{name} failed: {error}")
     there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
@@ -119,15 +122,15 @@ def _needs_grid(chosen: Sequence[Path]) -> bool:
 
 def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: StudyOutcome) -> None:
     """Execute one notebook unless its executed copy is up to date."""
-    own = _own_parameters(path, parameters)
-    if executed.exists() and _key_of(executed) == _key(path, own):
+    key = _key(_code_key(path, parameters), parameters.get("scale", "smoke"))
+    if executed.exists() and _key_of(executed) == key:
         outcome.up_to_date.append(path.stem)
         return
     try:
         papermill.execute_notebook(
             str(path),
             str(executed),
-            parameters=own,
+            parameters=_own_parameters(path, parameters),
             kernel_name="python3",
             cwd=str(home_dir()),
             progress_bar=False,
@@ -136,14 +139,16 @@ def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: St
     except PapermillExecutionError as error:
         where = f"cell {error.cell_index} of {executed}"
         outcome.failed[path.stem] = f"{where}: {error.ename}: {error.evalue}"
+    except Exception as error:  # a dead kernel, say: the others still run
+        outcome.failed[path.stem] = f"{type(error).__name__}: {error}"
     else:
         outcome.executed.append(path.stem)
 
 
-def _stamp(path: Path, executed: Path, parameters: dict[str, Any]) -> None:
+def _stamp(executed: Path, key: str) -> None:
     """Note in an executed notebook what it was made from."""
     notebook = nbformat.read(executed, as_version=4)
-    notebook.metadata["lff"] = {"key": _key(path, _own_parameters(path, parameters))}
+    notebook.metadata["lff"] = {"key": key}
     nbformat.write(notebook, executed)
 
 
@@ -153,13 +158,19 @@ def _own_parameters(path: Path, parameters: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if name in declared}
 
 
-def _key(path: Path, parameters: dict[str, Any]) -> str:
-    """A hash of all a notebook's result depends on: itself, parameters, code and records."""
+def _code_key(path: Path, parameters: dict[str, Any]) -> str:
+    """A hash of the notebook, its parameters, and the package's code and numbers."""
     digest = hashlib.sha256(path.read_bytes())
-    digest.update(json.dumps(parameters, sort_keys=True).encode())
-    for source in sorted((home_dir() / "lff").rglob("*.py")):
+    digest.update(json.dumps(_own_parameters(path, parameters), sort_keys=True).encode())
+    package = home_dir() / "lff"
+    for source in sorted([*package.rglob("*.py"), *package.rglob("*.json")]):
         digest.update(source.read_bytes())
-    scale = parameters.get("scale", "smoke")
+    return digest.hexdigest()
+
+
+def _key(code: str, scale: str) -> str:
+    """A hash of all an executed notebook depends on: code and records."""
+    digest = hashlib.sha256(code.encode())
     for record in sorted((results_dir() / scale).rglob("*.json")):
         digest.update(f"{record.name} {record.stat().st_mtime_ns}".encode())
     return digest.hexdigest()

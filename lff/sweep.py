@@ -11,17 +11,24 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lff import records
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.errors import unknown
 from lff.progress import bar
-from lff.runs import experiment, run
+from lff.runs import choose_device, experiment, run
 from lff.scales import SCALES
 
 ATTEMPTS = 2
 
 # Measured seconds per thousand training examples on one core, to order runs and foresee their end.
 _COST = {"cnn": 0.15, "resnet18": 7.0, "bilstm": 4.0}
+_EXAMPLES = {
+    "real": {"mnist": 60_000, "cifar10": 50_000, "imdb": 40_000},
+    "embedded": {"mnist": 4_000, "cifar10": 4_000, "imdb": 20_000},
+}
+_PARAMETERS = {"cnn": 2.2e4, "resnet18": 1.1e7, "bilstm": 1e6}
 _START = 2.0  # seconds before the first round, and for evaluation
 
 
@@ -74,6 +81,7 @@ def run_all(
     is tried once more.
     Experiments with a defense or attack of the caller's own run in this process.
     """
+    choose_device(device)
     outcome = Outcome()
     waiting = []
     for e in dict.fromkeys(experiments):
@@ -84,7 +92,7 @@ def run_all(
     waiting.sort(key=cost, reverse=True)
     here = [e for e in waiting if e.user_code]
     away = [e for e in waiting if not e.user_code]
-    jobs = min(jobs or os.cpu_count() or 1, len(away))
+    jobs = min(jobs or default_jobs(choose_device(device)), len(away))
     with _Progress(outcome, waiting, progress, on_end) as ending:
         if jobs > 1:
             for e, error in _in_workers(away, jobs, device, folder):
@@ -96,14 +104,18 @@ def run_all(
     return outcome
 
 
+def default_jobs(device: torch.device) -> int:
+    """One run per core, or per GPU."""
+    return torch.cuda.device_count() if device.type == "cuda" else os.cpu_count() or 1
+
+
 def cost(e: Experiment) -> float:
     """About how many seconds a run takes on one core."""
-    examples = (
-        e.examples
-        or {"mnist": 60_000, "cifar10": 50_000, "imdb": 40_000}[BENCHMARKS[e.benchmark].dataset]
-    )
-    work = e.rounds * e.local_epochs * e.fraction * examples / 1000
-    return _START + work * _COST[BENCHMARKS[e.benchmark].model]
+    benchmark = BENCHMARKS[e.benchmark]
+    examples = e.examples or _EXAMPLES[e.data][benchmark.dataset]
+    training = e.local_epochs * e.fraction * examples / 1000 * _COST[benchmark.model]
+    pairs = (e.fraction * e.peers) ** 2 if e.defense == "repeated_median" else 0
+    return _START + e.rounds * (training + pairs * _PARAMETERS[benchmark.model] * 1e-8)
 
 
 def _attempt(e: Experiment, device: str, folder: Path | None) -> str | None:

@@ -28,7 +28,7 @@ def datasets_and_models(experiments: Iterable[Experiment]) -> pd.DataFrame:
                 "training examples": len(data.train_y),
                 "test examples": len(data.test_y),
                 "classes": len(data.classes),
-                "model": type(model).__name__.replace("ResNet", "ResNet18"),
+                "model": benchmark.model,
                 "parameters": sum(p.numel() for p in model.parameters()),
             }
         )
@@ -70,7 +70,8 @@ def _by_method(results: pd.DataFrame, value: str, *, factor: float, digits: int)
     cells = results.groupby(["benchmark", "attackers", "defense"])[value]
     shown = cells.apply(lambda values: series(values * factor, digits)).unstack("defense")
     order = [b for b in BENCHMARKS if b in set(results["benchmark"])]
-    rows = pd.MultiIndex.from_product([order, ATTACKER_RATIOS], names=["benchmark", "attackers"])
+    ratios = sorted({*ATTACKER_RATIOS, *results["attackers"]})
+    rows = pd.MultiIndex.from_product([order, ratios], names=["benchmark", "attackers"])
     columns = list(dict.fromkeys(results["defense"]))
     table = shown.reindex(index=rows, columns=columns)
     table = table.rename(index={b: BENCHMARKS[b].label for b in order}, level="benchmark")

@@ -64,7 +64,7 @@ def test_cv_is_the_whole_table():
 def test_norm_angle_as_printed():
     rows = list(paper.norm_angle().itertuples(index=False, name=None))
     assert rows == [
-        ("whole", 351123, 351107, 0.41),
+        ("whole, with BatchNorm statistics", 351123, 351107, 0.41),
         ("output layer", 72.94, 100.23, 69.19),
         ("relevant neurons", 23.38, 64.43, 115),
         ("non-relevant neurons", 55.30, 65.95, 18),

@@ -63,6 +63,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_refused_record_is_named_and_passed_over_in_tables(record, caplog):
+    path = records.path_of(record.experiment)
+    path.with_name("broken.json").write_text("{")
+    assert lff.load_records()["id"].tolist() == [record.id]
+    assert "broken.json" in caplog.text
+
+
 def test_load_records_is_a_table_of_runs(record, tiny):
     other = lff.run("mnist-mild", defense="fedavg", attackers=30, progress=False, **tiny)
     table = lff.load_records().set_index("id")

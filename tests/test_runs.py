@@ -11,6 +11,7 @@ from lff.checkpoints import checkpoint_path, load_checkpoint
 from lff.defenses.registry import _defenses, get_defense
 from lff.errors import InputError
 from lff.federation import Federation
+from lff.fingerprint import fingerprint
 from lff.scales import PAPER_DEFENSES
 
 
@@ -212,6 +213,42 @@ def test_changed_code_of_a_users_defense_is_another_experiment(tiny, registries)
     define(0)
     assert first.id != second.id
     assert runs.experiment("mnist-iid", defense="mine", **tiny).id == first.id
+
+
+def test_fingerprints_cover_classes_constants_and_helpers():
+    def module(source: str):
+        namespace = {"__name__": "cell"}
+        exec(source, namespace)
+        return fingerprint(namespace["rule"])
+
+    rule = "def rule(updates): return helper(updates) * FACTOR"
+    base = module("FACTOR = 2\ndef helper(u): return u\n" + rule)
+    assert base == module("FACTOR = 2\ndef helper(u): return u\n" + rule)
+    assert base != module("FACTOR = 3\ndef helper(u): return u\n" + rule)
+    assert base != module("FACTOR = 2\ndef helper(u): return u + 1\n" + rule)
+    method = "class rule:\n    def __call__(self, updates): return updates + {}\n"
+    assert module(method.format(1)) != module(method.format(2))
+    assert fingerprint(lff.federation.Federation) == ""
+
+
+def test_a_class_that_would_forget_is_refused(registries):
+    with pytest.raises(InputError, match="state_dict"):
+
+        @lff.defense("forgetful")
+        class Forgetful:
+            def __call__(self, updates):
+                return lff.Decision(aggregate=updates.weights[0])
+
+
+def test_a_checkpoint_of_other_code_is_not_gone_on_with(tiny, tmp_path, monkeypatch, caplog):
+    settings = tiny | {"progress": False}
+    with monkeypatch.context() as patch:
+        kill_after(patch, 2)
+        with pytest.raises(KilledError):
+            lff.run("mnist-mild", folder=tmp_path, **settings)
+    monkeypatch.setattr("lff.checkpoints.method", lambda: "other")
+    lff.run("mnist-mild", folder=tmp_path, **settings)
+    assert "written by other code" in caplog.text
 
 
 def test_a_defense_of_the_paper_cannot_be_replaced_by_accident(registries):

@@ -64,6 +64,12 @@ def defense(
         raise InputError(f"a defense's name must be a Python identifier, not {name!r}")
 
     def register(factory: Callable[..., Any]) -> Callable[..., Any]:
+        memory = [hasattr(factory, method) for method in ("state_dict", "load_state_dict")]
+        if inspect.isclass(factory) and not all(memory):
+            raise InputError(
+                f"the class of defense {name!r} needs state_dict() and load_state_dict(), of "
+                "tensors by name: without them a resumed run would forget"
+            )
         present = _defenses.get(name)
         if present is not None and present.factory.__module__ != factory.__module__:
             raise InputError(f"a defense named {name!r} exists already; choose another name")

@@ -9,7 +9,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lff.benchmarks import BENCHMARKS
-from lff.figures.style import BAD, GOOD, WIDTH, caption, journal, new_figure, round_axis
+from lff.figures.style import (
+    BAD,
+    GOOD,
+    WIDTH,
+    band_note,
+    caption,
+    journal,
+    new_figure,
+    round_axis,
+)
 
 
 def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
@@ -39,6 +48,10 @@ def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
                         markevery=max(1, len(mean) // 8),
                     )
                     handles[f"{name}, {ratio:g}% attackers"] = line
+                    if here["seed"].nunique() > 1:
+                        by_round = here.groupby("round")[kind]
+                        band = {"color": style.color, "alpha": 0.15, "linewidth": 0}
+                        ax.fill_between(mean.index + 1, by_round.min(), by_round.max(), **band)
             ax.set_title(BENCHMARKS[benchmark].label)
             round_axis(ax)
             ax.set_ylim(bottom=0)
@@ -46,7 +59,7 @@ def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
         figure.legend(
             handles.values(), handles.keys(), loc="outside upper center", ncols=2, frameon=False
         )
-        caption(figure, about)
+        caption(figure, about + band_note(rounds))
     return figure
 
 

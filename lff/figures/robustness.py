@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from lff.defenses import get_defense
-from lff.figures.style import METRICS, WIDTH, caption, journal, new_figure
+from lff.figures.style import METRICS, WIDTH, band_note, caption, journal, new_figure
+from lff.scales import ATTACKER_RATIOS
 
 PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
 
@@ -39,24 +40,25 @@ def robustness(table: pd.DataFrame, about: str, methods: Sequence[str] = PANEL_O
             axes[last, column].set_xlabel("attacker ratio (%)")
             axes[last, column].tick_params(labelbottom=True)
         _robustness_legend(figure)
-        caption(figure, about)
+        caption(figure, about + band_note(table))
     return figure
 
 
 def _robustness_panel(ax: Axes, runs: pd.DataFrame) -> None:
     by_ratio = runs.groupby("attackers")
-    ratios = np.array(sorted(by_ratio.groups))
-    bars = by_ratio["all_acc"].mean() * 100
+    ratios = np.array(sorted({*ATTACKER_RATIOS, *by_ratio.groups}), dtype=float)
+    bars = (by_ratio["all_acc"].mean() * 100).reindex(ratios)
     ax.bar(ratios, bars, width=6, color="0.93", edgecolor="0.45", hatch="////", linewidth=0.5)
     for metric, (_, style) in METRICS.items():
         scaled = by_ratio[metric]
         factor = 10 if metric == "test_error" else 100
-        values = scaled.mean() * factor
+        values = (scaled.mean() * factor).reindex(ratios)  # a ratio that was not run is a gap
         beyond = bool(values.max() > 100)  # a diverged model's test error leaves the panel
         ax.plot(ratios, values, clip_on=beyond, zorder=3, **style.line())
         if by_ratio.size().max() > 1:
-            low, high = scaled.min() * factor, scaled.max() * factor
+            low, high = (bound.reindex(ratios) * factor for bound in (scaled.min(), scaled.max()))
             ax.fill_between(ratios, low, high, color=style.color, alpha=0.2, linewidth=0)
+            ax.vlines(ratios, low, high, color=style.color, alpha=0.4)
     ax.set_xticks([0, 10, 20, 30, 40, 50])
     ax.set_xlim(-5, 55)
     ax.set_ylim(0, 100)

@@ -8,7 +8,15 @@ from matplotlib.lines import Line2D
 
 from lff.benchmarks import BENCHMARKS
 from lff.defenses import get_defense
-from lff.figures.style import WIDTH, caption, journal, look, new_figure, round_axis
+from lff.figures.style import (
+    WIDTH,
+    band_note,
+    caption,
+    journal,
+    look,
+    new_figure,
+    round_axis,
+)
 
 
 def stability(rounds: pd.DataFrame, about: str) -> Figure:
@@ -35,7 +43,7 @@ def stability(rounds: pd.DataFrame, about: str) -> Figure:
             for curve in curves
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
-        caption(figure, about)
+        caption(figure, about + band_note(rounds))
     return figure
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -106,6 +107,11 @@ def round_axis(ax: Axes) -> None:
     """Label the x axis with rounds, which are whole numbers."""
     ax.set_xlabel("round")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def band_note(table: pd.DataFrame) -> str:
+    """What bands are, for the caption of a figure that draws them."""
+    return "; bands: range of the seeds" if table["seed"].nunique() > 1 else ""
 
 
 def caption(figure: Figure, text: str) -> None:

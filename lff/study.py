@@ -12,6 +12,7 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
+from lff.defenses.options import parse_pair
 from lff.errors import InputError, unknown
 from lff.html import write_report
 from lff.notebook import Parameters
@@ -50,16 +51,7 @@ def notebooks(names: Sequence[str] = ()) -> list[Path]:
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
     """Parameters given as `name=value`, the value in JSON or a plain text."""
-    parameters = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"a parameter is written name=value, not {text!r}")
-        try:
-            parameters[name] = json.loads(value)
-        except ValueError:
-            parameters[name] = value
-    return parameters
+    return dict(parse_pair("parameter", text) for text in texts)
 
 
 def run_study(

@@ -10,16 +10,18 @@ def parse_options(options: dict[str, Any] | str) -> dict[str, Any]:
     """Options from `name=value,...`; values are JSON scalars, anything else is a text."""
     if isinstance(options, dict):
         return options
-    parsed = {}
-    for part in filter(None, options.split(",")):
-        name, equals, value = part.partition("=")
-        if not equals or not name:
-            raise InputError(f"an option is written name=value, not {part!r}")
-        try:
-            parsed[name] = json.loads(value)
-        except ValueError:
-            parsed[name] = value
-    return parsed
+    return dict(parse_pair("option", part) for part in filter(None, options.split(",")))
+
+
+def parse_pair(kind: str, text: str) -> tuple[str, Any]:
+    """`name=value` as a name and a value: JSON, or else a text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"{kind}s are written name=value, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def format_options(options: dict[str, Any]) -> str:

@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCALE ?= quick
 
-.PHONY: help study test lab lint clean
+.PHONY: help study test lab bench lint clean
 
 help:
 	@echo "make study   run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
 	@echo "make test    run the tests"
 	@echo "make lab     open the notebooks in JupyterLab"
+	@echo "make bench   measure speed (ONLY=aggregation|training for one part)"
 	@echo "make lint    check style"
 	@echo "make clean   remove .venv and caches"
 
@@ -24,6 +25,9 @@ test: $(READY)
 
 lab: $(READY)
 	@$(BIN)/jupyter lab notebooks
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks $(ONLY)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

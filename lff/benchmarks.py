@@ -9,6 +9,8 @@ from lff.errors import InputError, unknown
 from lff.partition import DISTRIBUTIONS
 from lff.scales import SCALES
 
+OPTIMIZERS = ("sgd", "adam")  # of local training
+
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
@@ -215,7 +217,7 @@ def _choices() -> dict[str, list[str]]:
         "scale": list(SCALES),
         "data": ["real", "embedded"],
         "distribution": list(DISTRIBUTIONS),
-        "optimizer": ["sgd", "adam"],
+        "optimizer": list(OPTIMIZERS),
     }
 
 

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_sweep(commands)
     _add_study(commands)
     _add_data(commands)
-    listing = commands.add_parser("list", help="show benchmarks, defenses, scales and records")
+    listing = commands.add_parser("list", help="show benchmarks, defenses, attacks, scales")
     listing.set_defaults(command=_list)
     for command in commands.choices.values():
         command.set_defaults(flags=[f for a in command._actions for f in a.option_strings])
@@ -149,13 +149,13 @@ def _add_data(commands: Any) -> None:
         action = actions.add_parser(name, help=text)
         action.add_argument("names", nargs="*", type=_choice("data set", _DATASETS),
                             default=_DATASETS, metavar="name",
-                            help="mnist, cifar10, imdb (default: all)")  # fmt: skip
+                            help=f"{', '.join(_DATASETS)} (default: all)")  # fmt: skip
         if name == "fetch":
             action.add_argument("--from", dest="folder", help="a folder that has the files")
         action.set_defaults(command=command)
 
 
-_DATASETS = ["mnist", "cifar10", "imdb"]
+_DATASETS = list(dict.fromkeys(b.dataset for b in BENCHMARKS.values()))
 
 
 def _choice(kind: str, choices: Sequence[str]) -> Callable[[str], str]:

@@ -54,7 +54,8 @@ def summarize(record) -> str:
 
 
 def overview() -> str:
-    """Benchmarks, defenses, scales, and how many runs are recorded of each."""
+    """Benchmarks, defenses, attacks, scales, and how many runs are recorded of each."""
+    from lff.attacks import attacks
     from lff.benchmarks import experiment
     from lff.defenses import defenses
     from lff.records import iterate
@@ -62,7 +63,8 @@ def overview() -> str:
     recorded = Counter()
     for record in iterate():
         e = record.experiment
-        recorded.update([("benchmark", e.benchmark), ("defense", e.defense), ("scale", e.scale)])
+        kinds = ("benchmark", "defense", "attack", "scale")
+        recorded.update((kind, getattr(e, kind)) for kind in kinds)
     benchmarks = [("benchmark", "data set", "distribution", "source -> target", "records")]
     for b in BENCHMARKS.values():
         attack = f"{b.source_class} -> {b.target_class}"
@@ -72,13 +74,14 @@ def overview() -> str:
     for d in defenses().values():
         options = ", ".join(f"{name}={value}" for name, value in d.options().items())
         rules.append((d.name, d.label, options, recorded["defense", d.name]))
+    poisons = [("attack", "records"), *((name, recorded["attack", name]) for name in attacks())]
     scales = [("scale", "data", "MNIST-iid", "CIFAR10-iid", "IMDB", "records")]
     for scale in SCALES:
         of = [experiment(name, scale=scale) for name in ("mnist-iid", "cifar10-iid", "imdb")]
         sizes = [f"{e.peers} peers, {e.rounds} rounds" for e in of]
         scales.append((scale, of[0].data, *sizes, recorded["scale", scale]))
-    parts = [table(benchmarks), table(rules), table(scales), f"  records: {results_dir()}"]
-    return "\n\n".join(parts)
+    parts = [table(rows) for rows in (benchmarks, rules, poisons, scales)]
+    return "\n\n".join([*parts, f"  records: {results_dir()}"])
 
 
 def data_listing(names: Sequence[str]) -> str:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lff.benchmarks import OPTIMIZERS
 from lff.errors import unknown
 from lff.metrics import loss_function
 from lff.models import FlatModel, dropouts
 from lff.seeds import torch_generator
-
-OPTIMIZERS = ("sgd", "adam")
 
 
 @dataclass(frozen=True, kw_only=True)

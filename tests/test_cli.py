@@ -32,7 +32,8 @@ def test_quiet_shows_no_bar(capsys):
 def test_list_shows_everything_there_is(capsys):
     assert main(["list"]) == 0
     printed = capsys.readouterr().out
-    for word in ("cifar10-mild", "imdb", "repeated_median", "FGold", "laptop", "density=angle"):
+    words = ("cifar10-mild", "imdb", "repeated_median", "FGold", "laptop", "density=angle")
+    for word in (*words, "label_flipping"):
         assert word in printed
 
 

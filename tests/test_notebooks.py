@@ -1,7 +1,10 @@
 """The notebooks as committed: their structure; that they run is nbval's to check."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -112,3 +115,25 @@ def test_a_cell_can_be_run_again_after_the_notebook_has_variables():
 def test_wrong_parameters_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         parameters({"scale": "smoke", "seeds": [0], **given})
+
+
+def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
+    """As `pytest notebooks --nbval-lax` sees them, with the user's folders set."""
+    snoop = "import json, os\n\n\ndef pytest_sessionstart():\n    "
+    snoop += "print('SEEN', json.dumps(dict(os.environ)))\n"
+    (tmp_path / "snoop.py").write_text(snoop)
+    mine = {name: str(tmp_path / "mine") for name in ("LFF_RESULTS", "LFF_FIGURES", "LFF_STUDY")}
+    command = "-m pytest notebooks --nbval-lax --nbval-current-env --collect-only -q -s -p snoop"
+    done = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=NOTEBOOKS[0].parents[1],
+        env=os.environ | mine | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    line = next(line for line in done.stdout.splitlines() if line.startswith("SEEN "))
+    seen = json.loads(line.removeprefix("SEEN "))
+    assert "07_paper_vs_ours.ipynb::Cell 1" in done.stdout
+    for name, folder in mine.items():
+        assert not seen[name].startswith(folder), name

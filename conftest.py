@@ -1,0 +1,32 @@
+"""Folders of their own for the tests, and for the notebooks that nbval runs.
+
+Neither ever touches the user's data, records or figures.
+"""
+
+import os
+import shutil
+import tempfile
+
+import pytest
+
+FOLDERS = ("LFF_DATA", "LFF_RESULTS", "LFF_FIGURES", "LFF_STUDY")
+
+
+def pytest_configure(config):
+    """Point every folder into one of this session, which its xdist workers share."""
+    if hasattr(config, "workerinput"):
+        return
+    folder = tempfile.mkdtemp(prefix="lff-tests-")
+    for variable in FOLDERS:
+        os.environ[variable] = os.path.join(folder, variable.lower())
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path_factory, monkeypatch):
+    """Give every test folders of its own."""
+    folder = tmp_path_factory.mktemp("lff")
+    for variable in FOLDERS:
+        monkeypatch.setenv(variable, str(folder / variable.lower()))
+    monkeypatch.delenv("LFF_DATA_FROM", raising=False)
+    return folder

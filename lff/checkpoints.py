@@ -18,52 +18,70 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lff.benchmarks import Experiment
-from lff.fingerprint import method
-from lff.records import SCHEMA, path_of, write_atomically
+from lff.records import path_of
+from lff.writing import discard, write_atomically
 
 logger = logging.getLogger("lff")
 
+SCHEMA = 2
 _DEFENSE = "defense."
+_BROKEN = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OSError,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Everything the next round needs: W^t, the defense's memory, and the rounds so far."""
+    """Everything the next round needs: W^t, the defense's memory, and the rounds so far.
+
+    `origin` is what a run that goes on from here must share: code, versions and data.
+    """
 
     global_weights: Tensor
     defense: dict[str, Tensor]
     history: list[dict[str, Any]]
     seconds: dict[str, list[float]]
+    origin: dict[str, str]
 
     def save(self, experiment: Experiment, folder: Path | None = None) -> None:
         """Write the checkpoint of a run, replacing the one before."""
         tensors = {_DEFENSE + name: tensor for name, tensor in self.defense.items()}
         tensors["global_weights"] = self.global_weights
         body = save_tensors({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-        state = json.dumps(
-            {"history": self.history, "seconds": self.seconds}, allow_nan=False
-        ).encode()
-        header = json.dumps(
-            {
-                "schema": SCHEMA,
-                "id": experiment.id,
-                "method": method(),
-                "state": len(state),
-                "digest": hashlib.sha256(state + body).hexdigest(),
-            }
-        )
-        write_atomically(
-            checkpoint_path(experiment, folder), header.encode() + b"\n" + state + body
-        )
+        state = {"history": self.history, "seconds": self.seconds, "origin": self.origin}
+        state = json.dumps(state, allow_nan=False).encode()
+        digest = hashlib.sha256(state)
+        digest.update(body)
+        header = {
+            "schema": SCHEMA,
+            "id": experiment.id,
+            "state": len(state),
+            "digest": digest.hexdigest(),
+        }
+        header = json.dumps(header).encode() + b"\n"
+        write_atomically(checkpoint_path(experiment, folder), header, state, body)
 
 
 def checkpoint_path(experiment: Experiment, folder: Path | None = None) -> Path:
     """Where the checkpoint of an experiment is, or would be."""
-    return path_of(experiment, folder).parent / "checkpoints" / f"{experiment.id}.ckpt"
+    return checkpoint_path_of(path_of(experiment, folder))
 
 
-def load_checkpoint(experiment: Experiment, folder: Path | None = None) -> Checkpoint | None:
-    """The checkpoint of a run; a broken one is reported, removed, and as good as none."""
+def checkpoint_path_of(record: Path) -> Path:
+    """Where the checkpoint belongs that a record at this path grows from."""
+    return record.parent / "checkpoints" / f"{record.stem}.ckpt"
+
+
+def load_checkpoint(
+    experiment: Experiment, origin: dict[str, str], folder: Path | None = None
+) -> Checkpoint | None:
+    """The checkpoint of a run; one that is broken or of another origin is reported and removed."""
     path = checkpoint_path(experiment, folder)
     if not path.exists():
         return None
@@ -72,19 +90,21 @@ def load_checkpoint(experiment: Experiment, folder: Path | None = None) -> Check
         header = json.loads(header)
         if (header["schema"], header["id"]) != (SCHEMA, experiment.id):
             raise ValueError("it belongs to another experiment or version")
-        if header["method"] != method():
-            raise ValueError("it was written by other code")
         if header["digest"] != hashlib.sha256(rest).hexdigest():
             raise ValueError("its checksum does not fit")
         state = json.loads(rest[: header["state"]])
+        if state["origin"] != origin:
+            names = [name for name in origin if state["origin"].get(name) != origin[name]]
+            raise ValueError(f"it was written with other {' and '.join(names)}")
         tensors = load_tensors(rest[header["state"] :])
         return Checkpoint(
             global_weights=tensors.pop("global_weights"),
             defense={name.removeprefix(_DEFENSE): t for name, t in tensors.items()},
             history=state["history"],
             seconds=state["seconds"],
+            origin=origin,
         )
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+    except _BROKEN as error:
         logger.warning("%s cannot be used (%s); the run starts again", path, error)
-        path.unlink()
+        discard(path)
         return None

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"lff: error: {error}\n")
         return MISTAKE
     except KeyboardInterrupt:
-        sys.stderr.write("lff: interrupted; finished runs are recorded, run again to go on\n")
+        sys.stderr.write("lff: interrupted; the same command goes on from there\n")
         return INTERRUPTED
 
 

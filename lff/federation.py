@@ -25,7 +25,7 @@ from lff.errors import InputError, TrainingError
 from lff.metrics import caught, evaluate, outputs_of
 from lff.models import OUTPUT_LAYER, FlatModel, build
 from lff.partition import partition
-from lff.provenance import provenance
+from lff.provenance import origin, provenance
 from lff.records import Record
 from lff.seeds import numpy_generator, stream
 from lff.threads import one_thread
@@ -45,6 +45,7 @@ class Federation:
         self.device = torch.device(device)
         benchmark = BENCHMARKS[e.benchmark]
         self.data = load(benchmark.dataset, data=e.data, vocabulary=e.vocabulary).to(device)
+        self.provenance = provenance(self.data, self.device)  # of the code that now begins to run
         self.classes = len(self.data.classes)
         self._check_classes()
         self.test = self._test_examples()
@@ -168,9 +169,15 @@ class Federation:
         return evaluate(outputs, labels, self.experiment.source_class, self.experiment.target_class)
 
     def checkpoint(self) -> Checkpoint:
-        """The state from which `restore` goes on."""
+        """The state from which `restore` goes on; later rounds leave it as it is."""
         memory = self.rule.state_dict() if hasattr(self.rule, "state_dict") else {}
-        return Checkpoint(self.global_weights, memory, self.history, self.seconds)
+        return Checkpoint(
+            global_weights=self.global_weights,
+            defense={name: tensor.clone() for name, tensor in memory.items()},
+            history=list(self.history),
+            seconds={part: list(times) for part, times in self.seconds.items()},
+            origin=origin(self.provenance),
+        )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Become the run that wrote this checkpoint."""
@@ -187,7 +194,7 @@ class Federation:
             attackers=self.attackers,
             history=self.history,
             seconds=self.seconds,
-            provenance=provenance(self.data, self.device),
+            provenance=self.provenance,
         )
 
     def _check_classes(self) -> None:

@@ -1,5 +1,6 @@
 """Fingerprints of code: a user's defense or attack, and the method of this package."""
 
+import ast
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -7,8 +8,24 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 
-# What a run's numbers come from; a checkpoint of other code is not gone on with.
-_METHOD = ("attacks", "data", "defenses", "federation", "models", "partition", "seeds", "training")
+# What a run's numbers come from: a record tells which code made it, and a checkpoint of other code
+# is not gone on with. Settings are in the `Experiment`, the data's bytes in its checksum.
+METHOD = (
+    "attacks",
+    "data/embedded",
+    "data/images",
+    "data/text",
+    "defenses/*",
+    "federation",
+    "metrics",
+    "models",
+    "partition",
+    "seeds",
+    "threads",
+    "training",
+    "updates",
+    "vision",
+)
 
 
 def fingerprint(code: Callable) -> str:
@@ -28,13 +45,26 @@ def fingerprint(code: Callable) -> str:
 
 @cache
 def method() -> str:
-    """A hash of the modules of this package that determine a run's numbers."""
+    """A hash of the modules of this package that determine a run's numbers.
+
+    Comments, docstrings and layout do not count. It is taken once per process, so that it tells
+    the code that runs, not what an editor has made of it meanwhile.
+    """
     digest = hashlib.sha256()
     home = Path(__file__).parent
-    for name in _METHOD:
-        for source in sorted([*home.glob(f"{name}.py"), *home.glob(f"{name}/*.py")]):
-            digest.update(source.read_bytes())
+    for source in sorted({path for name in METHOD for path in home.glob(f"{name}.py")}):
+        digest.update(essence(source.read_text(encoding="utf-8")).encode() + b"\0")
     return digest.hexdigest()
+
+
+def essence(source: str) -> str:
+    """A module's statements without comments, docstrings and layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return ast.unparse(tree)
 
 
 def _parts(code: object, seen: set[int]) -> Iterator[str]:

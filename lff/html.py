@@ -8,7 +8,7 @@ import nbformat
 from nbconvert import HTMLExporter
 from pygments.formatters import HtmlFormatter
 
-from lff.records import write_atomically
+from lff.writing import claim, write_atomically
 
 _STYLE = """
 body { font: 16px/1.55 Georgia, serif; color: #222; margin: 0; display: flex; }
@@ -48,7 +48,8 @@ def write_report(executed: Sequence[Path], path: Path, scale: str) -> Path:
 <body><nav><strong>lff, scale {scale}</strong>{"".join(links)}</nav>
 <main>{"".join(sections)}</main></body></html>
 """
-    write_atomically(path, page.encode())
+    with claim(path):
+        write_atomically(path, page.encode())
     return path
 
 

@@ -21,13 +21,14 @@ from lff.benchmarks import Experiment
 from lff.errors import RecordError
 from lff.federation import Federation
 from lff.progress import bar
-from lff.provenance import provenance
-from lff.records import SCHEMA, path_of, write_atomically
+from lff.records import path_of
 from lff.runs import choose_device
 from lff.threads import one_thread
 from lff.training import Peer, train_round
 from lff.updates import Updates
+from lff.writing import claim, unwritable, write_atomically
 
+SCHEMA = 2
 Rows = list[dict[str, Any]]
 
 
@@ -111,33 +112,57 @@ def _remembered(
 ) -> pd.DataFrame:
     """The observation's rows from disk; computed after playing `round` rounds if they are not."""
     path = path_of(e, folder).parent / "observations" / f"{kind}_{e.id}_round{round}.json"
-    if not path.exists():
-        federation = Federation(e, choose_device(device))
-        for _ in bar(iterable=range(round), desc=f"{kind}: {e.benchmark}", unit="round"):
-            federation.play_round()
-        with one_thread(federation.device):
-            rows = compute(federation)
-        content = {
-            "schema": SCHEMA,
-            "kind": kind,
-            "experiment": asdict(e),
-            "round": round,
-            "provenance": provenance(federation.data, federation.device),
-            "digest": _digest(e, rows),
-            "rows": rows,
-        }
-        write_atomically(path, json.dumps(content, indent=0, allow_nan=False).encode())
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        sound = content["digest"] == _digest(e, content["rows"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path} is not a readable observation ({error}); remove it") from error
-    if not sound:
+    if _read(path) is None:
+        with claim(path):
+            if _read(path) is None:  # no other process has just made it
+                content = _observe(kind, e, round, compute, device)
+                try:
+                    write_atomically(path, json.dumps(content, indent=0, allow_nan=False).encode())
+                except OSError as error:
+                    raise unwritable(path, error) from error
+    content = _read(path)
+    if [content[name] for name in ("kind", "experiment", "round")] != [kind, asdict(e), round]:
         raise RecordError(f"{path} does not match its experiment; remove it")
     table = pd.DataFrame(content["rows"])
     table.attrs["data_source"] = content["provenance"]["data"]["source"]
     return table
 
 
-def _digest(e: Experiment, rows: Rows) -> str:
-    return hashlib.sha256(json.dumps([asdict(e), rows]).encode()).hexdigest()
+def _observe(
+    kind: str, e: Experiment, round: int, compute: Callable[[Federation], Rows], device: str
+) -> dict[str, Any]:
+    federation = Federation(e, choose_device(device))
+    for _ in bar(iterable=range(round), desc=f"{kind}: {e.benchmark}", unit="round"):
+        federation.play_round()
+    with one_thread(federation.device):
+        rows = compute(federation)
+    content = {
+        "schema": SCHEMA,
+        "kind": kind,
+        "experiment": asdict(e),
+        "round": round,
+        "provenance": federation.provenance,
+        "rows": rows,
+    }
+    return {"digest": _digest(content), **content}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What an observation's file says, if there is one of this schema; a broken one is refused."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema"] != SCHEMA:
+            return None
+        sound = content["digest"] == _digest(content)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+        raise RecordError(f"{path} is not a readable observation ({error!r}); remove it") from error
+    if not sound:
+        raise RecordError(f"{path} was changed; remove it")
+    return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    rest = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -17,12 +17,18 @@ MISSING = "--"
 
 
 def about(table: pd.DataFrame, scale: str) -> str:
-    """A caption's facts: scale, data source, seeds and number of runs behind a table of runs."""
+    """A caption's facts: scale, data source, seeds and number of runs behind a table of runs.
+
+    Runs of the same benchmarks that were asked for and have no record are counted as missing.
+    """
     sources = " and ".join(sorted(set(table["data_source"])))
     seeds = sorted(int(seed) for seed in set(table["seed"]))
     named = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     runs = table["id"].nunique()
-    return f"Scale {scale}; data: {sources}; {named}; {runs} run{'s' if runs > 1 else ''}"
+    text = f"Scale {scale}; data: {sources}; {named}; {runs} run{'s' if runs > 1 else ''}"
+    shown = set(table["benchmark"]) if "benchmark" in table else set()
+    missing = sum(name.split("_")[0] in shown for name in table.attrs.get("missing", ()))
+    return text + (f", {missing} missing" if missing else "")
 
 
 def save_figure(figure: Figure, name: str, table: pd.DataFrame, scale: str) -> Figure:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lff.data import Dataset
+from lff.fingerprint import method
 from lff.paths import home_dir
 
 
@@ -17,12 +18,19 @@ def provenance(data: Dataset, device: torch.device) -> dict[str, Any]:
     return {
         "lff": version("lff"),
         "commit": commit(),
+        "method": method(),
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
         "device": device_name(device),
         "platform": platform.platform(),
         "data": {"source": data.source, "checksum": data.checksum},
     }
+
+
+def origin(provenance: dict[str, Any]) -> dict[str, str]:
+    """What the parts of a run that is killed and resumed must have in common."""
+    names = ("method", "torch", "numpy", "scikit-learn")
+    return {"data": provenance["data"]["checksum"], **{name: provenance[name] for name in names}}
 
 
 def device_name(device: torch.device) -> str:

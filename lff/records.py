@@ -1,26 +1,30 @@
 """One run's record on disk: written atomically, checked, found again, loaded as a table.
 
 A record is a JSON file `results/<scale>/<experiment id>.json`. Its `history` is the same, bit for
-bit, whenever the same experiment runs on the same machine; `seconds` and `provenance` are not.
+bit, whenever the same experiment runs on the same machine; `seconds` and `provenance` are not. It
+carries two checksums: `digest` of what every repetition shares, `checksum` of all it says.
 """
 
 import hashlib
 import json
 import logging
-import os
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from lff.benchmarks import Experiment
-from lff.errors import RecordError
+from lff.errors import InputError, RecordError
+from lff.fingerprint import method
 from lff.metrics import coefficient_of_variation, last_rounds
 from lff.paths import results_dir
+from lff.writing import write_atomically
 
 logger = logging.getLogger("lff")
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # schema 1: no `checksum`, and no fingerprint of the method in the provenance
 METRICS = ("test_error", "all_acc", "src_acc", "asr")
 
 
@@ -54,6 +58,13 @@ class Record:
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def code(self) -> str:
+        """Whether the method's code that made the record is the "present" one; "unknown" if it
+        does not say. Records of other code are kept: it may have changed in speed only."""
+        made_by = self.provenance.get("method")
+        return "unknown" if made_by is None else "present" if made_by == method() else "other"
+
     def save(self, folder: Path | None = None) -> Path:
         """Write the record under its experiment's name, whole or not at all."""
         content = {
@@ -66,6 +77,7 @@ class Record:
             "seconds": self.seconds,
             "history": self.history,
         }
+        content = {"checksum": _checksum(content), **content}
         path = path_of(self.experiment, folder)
         write_atomically(path, (dump(content) + "\n").encode())
         return path
@@ -82,6 +94,7 @@ class Record:
         row["aggregation_seconds"] = sum(self.seconds["aggregation"])
         row["seconds"] = sum(map(sum, self.seconds.values()))
         row["data_source"] = self.provenance["data"]["source"]
+        row["code"] = self.code
         return row
 
 
@@ -111,24 +124,61 @@ def load(path: Path) -> Record:
     """Read one record, refusing one that is broken, outdated or not what its name says."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["schema"] != SCHEMA:
+        if content["schema"] not in READABLE:
             raise RecordError(
-                f"{path} has schema {content['schema']!r}, but this version reads {SCHEMA}; "
-                "remove it and run the experiment again"
+                f"{path} has schema {content['schema']!r}, but this version reads "
+                f"{' and '.join(map(str, READABLE))}; {_REMEDY}"
             )
         record = Record(
-            experiment=Experiment(**content["experiment"]),
+            experiment=_experiment(content["experiment"]),
             attackers=content["attackers"],
             history=content["history"],
             seconds=content["seconds"],
             provenance=content["provenance"],
         )
-        matches = record.id == content["id"] == path.stem and record.digest == content["digest"]
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise RecordError(f"{path} is not a readable record ({error}); remove it") from error
-    if not matches:
-        raise RecordError(f"{path} does not match its experiment; remove it and run it again")
+        flaw = _flaw(record, content, path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise RecordError(f"{path} is not a readable record ({error!r}); {_REMEDY}") from error
+    if flaw:
+        raise RecordError(f"{path} does not match its experiment ({flaw}); {_REMEDY}")
     return record
+
+
+_REMEDY = "remove it and run the experiment again"
+
+
+def _experiment(settings: dict[str, Any]) -> Experiment:
+    known = {field.name for field in fields(Experiment)}
+    if known != set(settings):
+        differing = ", ".join(sorted(known ^ set(settings)))
+        raise InputError(f"made by a version of lff with other settings: {differing}")
+    return Experiment(**settings)
+
+
+def _flaw(record: Record, content: dict[str, Any], path: Path) -> str:
+    """What in a record contradicts its name, its checksums or its experiment; empty if nothing."""
+    e = record.experiment
+    if not (record.id == content["id"] == path.stem and e.scale == path.parent.name):
+        return f"it is the record of {record.id} at scale {e.scale}"
+    if record.digest != content["digest"]:
+        return "its history was changed"
+    if (content["schema"] > 1 or "checksum" in content) and _checksum(content) != content[
+        "checksum"
+    ]:
+        return "it was changed"
+    if [entry["round"] for entry in record.history] != list(range(e.rounds)):
+        return f"it has {len(record.history)} of {e.rounds} rounds"
+    for part in ("training", "aggregation", "evaluation"):
+        times = record.seconds[part]
+        if len(times) != e.rounds or not all(0 <= t < math.inf for t in times):
+            return f"its seconds of {part} are not one per round"
+    return "" if isinstance(record.provenance["data"]["source"], str) else "it names no data"
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """A checksum of all that a record's file says, but for the checksum itself."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Record]:
@@ -141,9 +191,20 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
 
 
 def results(experiments: Iterable[Experiment], folder: Path | None = None):
-    """A DataFrame with one row (see `Record.summary`) per experiment that has been run."""
-    found = (find(e, folder) for e in experiments)
-    return _table(record for record in found if record is not None)
+    """A DataFrame with one row (see `Record.summary`) per experiment that has been run.
+
+    The ids of those that have not are named in a warning and in the table's `attrs["missing"]`,
+    from where captions take them.
+    """
+    found = {e.id: find(e, folder) for e in experiments}
+    missing = [name for name, record in found.items() if record is None]
+    if missing:
+        logger.warning(
+            "%d of %d runs have no record: %s", len(missing), len(found), ", ".join(missing)
+        )
+    table = _table(record for record in found.values() if record is not None)
+    table.attrs["missing"] = missing
+    return table
 
 
 def load_records(folder: Path | None = None, scale: str | None = None):
@@ -168,18 +229,3 @@ def load_histories(folder: Path | None = None, scale: str | None = None):
         for record in iterate(folder, scale)
         for round in record.history
     )
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader or a kill sees the old content or the new, nothing else."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

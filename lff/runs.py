@@ -1,25 +1,32 @@
 """One whole run: named, recorded once, and resumed where it was killed."""
 
+import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 
 from lff import benchmarks, records
 from lff.attacks import get_attack
 from lff.benchmarks import BENCHMARKS, Experiment
-from lff.checkpoints import checkpoint_path, load_checkpoint
+from lff.checkpoints import Checkpoint, checkpoint_path, checkpoint_path_of, load_checkpoint
 from lff.defenses import get_defense
 from lff.defenses.options import format_options, parse_options
 from lff.errors import InputError, unknown
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
+from lff.paths import results_dir
 from lff.progress import bar
+from lff.provenance import origin
 from lff.records import Record
+from lff.writing import abandoned, claim, discard, temporary_of, unwritable
 
-CHECKPOINT_SECONDS = 20.0
+logger = logging.getLogger("lff")
+
+CHECKPOINT_SECONDS = 20.0  # at least, between two checkpoints
+CHECKPOINT_SHARE = 0.02  # of a run's time, at most
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -60,16 +67,28 @@ def run(
     elif settings:
         raise InputError("settings belong to a benchmark's name, not to a finished Experiment")
     chosen = choose_device(device)
-    lock = checkpoint_path(e, folder).with_suffix(".lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock):
-        record = records.find(e, folder)
-        if record is None:
-            record = _play(e, chosen, progress, folder)
-            record.save(folder)
-        checkpoint_path(e, folder).unlink(missing_ok=True)
-        lock.unlink(missing_ok=True)
+    tidy(folder)
+    record = records.find(e, folder)
+    if record is None:
+        with claim(records.path_of(e, folder)):
+            discard(temporary_of(checkpoint_path(e, folder)))
+            record = records.find(e, folder)  # another process may just have made it
+            if record is None:
+                record = _play(e, chosen, progress, folder)
+            discard(checkpoint_path(e, folder))
     return record
+
+
+def tidy(folder: Path | None = None) -> None:
+    """Remove what killed processes left in the folder of records, except checkpoints to go on from.
+
+    Whatever a living process is working on is left alone.
+    """
+    for path in abandoned(folder or results_dir()):
+        checkpoint = checkpoint_path_of(path)
+        discard(temporary_of(checkpoint))
+        if path.exists():
+            discard(checkpoint)
 
 
 def choose_device(name: str) -> torch.device:
@@ -86,22 +105,80 @@ def choose_device(name: str) -> torch.device:
 def _play(
     e: Experiment, device: torch.device, progress: bool | None, folder: Path | None
 ) -> Record:
+    """Play the rounds that are not played yet, and record the run."""
     federation = Federation(e, device)
-    checkpoint = load_checkpoint(e, folder)
+    checkpoint = load_checkpoint(e, origin(federation.provenance), folder)
     if checkpoint is not None:
         federation.restore(checkpoint)
-    saved = time.monotonic()
+    keeper = _Keeper(e, folder)
     title = f"{BENCHMARKS[e.benchmark].label}, {federation.defense.label}, {e.attackers:g}%"
-    done = len(federation.history)
-    with bar(total=e.rounds, initial=done, desc=title, unit="round", show=progress) as shown:
-        while len(federation.history) < e.rounds:
-            entry = federation.play_round()
-            shown.set_postfix(_postfix(entry))
-            shown.update()
-            if time.monotonic() - saved > CHECKPOINT_SECONDS and len(federation.history) < e.rounds:
-                federation.checkpoint().save(e, folder)
-                saved = time.monotonic()
-    return federation.record()
+    state = federation.checkpoint()
+    done = len(state.history)
+    try:
+        with bar(total=e.rounds, initial=done, desc=title, unit="round", show=progress) as shown:
+            while len(state.history) < e.rounds:
+                entry = federation.play_round()
+                state = federation.checkpoint()
+                shown.set_postfix(_postfix(entry))
+                shown.update()
+                if keeper.due() and len(state.history) < e.rounds:
+                    keeper.keep(state)
+        record = federation.record()
+        try:
+            record.save(folder)
+        except OSError as error:
+            keeper.keep(state)
+            raise unwritable(records.path_of(e, folder), error) from error
+    except KeyboardInterrupt:  # the round is abandoned, the ones before it are not
+        keeper.keep(state)
+        raise
+    return record
+
+
+class _Keeper:
+    """Keeps checkpoints of a run, at most every `LFF_CHECKPOINT_SECONDS` (0: after every round) and
+    so that writing them takes at most `CHECKPOINT_SHARE` of the time.
+
+    A checkpoint that cannot be written does not stop a run that could finish.
+    """
+
+    def __init__(self, e: Experiment, folder: Path | None):
+        self.e, self.folder = e, folder
+        self.pause = self.interval = _checkpoint_seconds()
+        self.last = time.monotonic()
+        self.warned = False
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last >= self.pause
+
+    def keep(self, state: Checkpoint) -> None:
+        if not state.history:
+            return
+        start = time.monotonic()
+        try:
+            state.save(self.e, self.folder)
+        except OSError as error:
+            if not self.warned:
+                logger.warning(
+                    "cannot write the checkpoint %s (%s); rounds since the last one are not kept",
+                    checkpoint_path(self.e, self.folder),
+                    error.strerror or error,
+                )
+            self.warned = True
+        self.last = time.monotonic()
+        if self.interval > 0:
+            self.pause = max(self.interval, (self.last - start) / CHECKPOINT_SHARE)
+
+
+def _checkpoint_seconds() -> float:
+    text = os.environ.get("LFF_CHECKPOINT_SECONDS")
+    try:
+        seconds = CHECKPOINT_SECONDS if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InputError(f"LFF_CHECKPOINT_SECONDS must be a number of at least 0, not {text!r}")
+    return seconds
 
 
 def _postfix(entry: dict[str, Any]) -> dict[str, str]:

@@ -164,7 +164,7 @@ def _key(code: str, scale: str) -> str:
     """A hash of all an executed notebook depends on: code and records."""
     digest = hashlib.sha256(code.encode())
     for record in sorted((results_dir() / scale).rglob("*.json")):
-        digest.update(f"{record.name} {record.stat().st_mtime_ns}".encode())
+        digest.update(record.name.encode() + record.read_bytes())
     return digest.hexdigest()
 
 

@@ -17,7 +17,7 @@ from lff import records
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.errors import unknown
 from lff.progress import bar
-from lff.runs import choose_device, experiment, run
+from lff.runs import choose_device, experiment, run, tidy
 from lff.scales import SCALES
 
 ATTEMPTS = 2
@@ -82,6 +82,7 @@ def run_all(
     Experiments with a defense or attack of the caller's own run in this process.
     """
     choose_device(device)
+    tidy(folder)
     outcome = Outcome()
     waiting = []
     for e in dict.fromkeys(experiments):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import lff
-from lff import records
+from lff import records, writing
 from lff.errors import RecordError
 from lff.metrics import coefficient_of_variation
 
@@ -51,14 +51,14 @@ def test_a_broken_or_outdated_record_is_refused_by_name(content, record):
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    records.write_atomically(path, b"old")
+    writing.write_atomically(path, b"old")
 
     def full(_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(records.os, "fsync", full)
+    monkeypatch.setattr(writing.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        records.write_atomically(path, b"new")
+        writing.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -12,6 +12,7 @@ from lff.defenses.registry import _defenses, get_defense
 from lff.errors import InputError
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
+from lff.provenance import origin
 from lff.scales import PAPER_DEFENSES
 
 
@@ -38,7 +39,7 @@ def kill_after(monkeypatch, rounds: int) -> None:
             raise KilledError
         return play(self)
 
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setenv("LFF_CHECKPOINT_SECONDS", "0")
     monkeypatch.setattr(Federation, "play_round", mortal)
 
 
@@ -85,7 +86,10 @@ def test_resumed_equals_uninterrupted(defense, killed_after, tiny, tmp_path, mon
         with pytest.raises(KilledError):
             lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
     e = whole.experiment
-    assert len(load_checkpoint(e, tmp_path / "parts").history) == killed_after
+    assert (
+        len(load_checkpoint(e, origin(whole.provenance), tmp_path / "parts").history)
+        == killed_after
+    )
     resumed = lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
     assert resumed.digest == whole.digest
     assert resumed.history == whole.history
@@ -246,9 +250,9 @@ def test_a_checkpoint_of_other_code_is_not_gone_on_with(tiny, tmp_path, monkeypa
         kill_after(patch, 2)
         with pytest.raises(KilledError):
             lff.run("mnist-mild", folder=tmp_path, **settings)
-    monkeypatch.setattr("lff.checkpoints.method", lambda: "other")
+    monkeypatch.setattr("lff.provenance.method", lambda: "other")
     lff.run("mnist-mild", folder=tmp_path, **settings)
-    assert "written by other code" in caplog.text
+    assert "written with other method" in caplog.text
 
 
 def test_a_defense_of_the_paper_cannot_be_replaced_by_accident(registries):

@@ -17,6 +17,7 @@ METHOD = (
     "data/text",
     "defenses/*",
     "federation",
+    "kernels",
     "metrics",
     "models",
     "partition",

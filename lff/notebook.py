@@ -2,15 +2,32 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lff.benchmarks import BENCHMARKS, Experiment
-from lff.defenses import get_defense
+from lff.defenses import defenses
 from lff.errors import InputError, unknown
+from lff.records import find
 from lff.runs import DEVICES
 from lff.scales import SCALES
-from lff.sweep import grid
+from lff.sweep import Outcome, grid, run_all
+
+_RUN = ("scale", "seeds", "device")
+_GRID = (*_RUN, "benchmarks", "defenses", "ratios", "compute")
+
+# What the cell tagged `parameters` of each notebook declares.
+DECLARED = {
+    "00_tour": _RUN,
+    "01_setup": ("scale", "seeds"),
+    "02_gradients": _RUN,
+    "03_pca": _RUN,
+    "04_robustness": _GRID,
+    "05_stability": _GRID,
+    "06_runtime": _GRID,
+    "07_paper_vs_ours": _GRID,
+}
 
 _IPYTHON = ("In", "Out", "exit", "quit", "open")
 _CHECKED = "_lff_parameters_checked"
@@ -18,7 +35,11 @@ _CHECKED = "_lff_parameters_checked"
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a notebook; an empty list means what the scale runs."""
+    """The parameters of a notebook; an empty list means what the scale runs.
+
+    With `compute = False` a notebook of the grid runs nothing: it shows what is recorded, and
+    the gaps.
+    """
 
     scale: str = "smoke"
     seeds: list[int] = field(default_factory=lambda: [0])
@@ -26,19 +47,27 @@ class Parameters:
     benchmarks: list[str] = field(default_factory=list)
     defenses: list[str] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
+    compute: bool = True
 
     def __post_init__(self):
         _one_of("scale", self.scale, SCALES)
         _one_of("device", self.device, DEVICES)
         for name in ("seeds", "benchmarks", "defenses", "ratios"):
-            if not isinstance(getattr(self, name), list):
-                raise InputError(f"{name} must be a list, not {getattr(self, name)!r}")
+            _check_list(name, getattr(self, name))
         if not self.seeds:
             raise InputError("seeds must name at least one seed, not []")
+        for seed in self.seeds:
+            if type(seed) is not int or seed < 0:
+                raise InputError(f"seeds must be whole numbers of at least 0, not {seed!r}")
         for benchmark in self.benchmarks:
             _one_of("benchmark", benchmark, BENCHMARKS)
         for defense in self.defenses:
-            get_defense(defense)
+            _one_of("defense", defense, defenses())
+        for ratio in self.ratios:
+            if type(ratio) not in (int, float) or not 0 <= ratio <= 100:
+                raise InputError(f"ratios must be between 0 and 100 percent, not {ratio!r}")
+        if not isinstance(self.compute, bool):
+            raise InputError(f"compute must be True or False, not {self.compute!r}")
 
     @property
     def products(self) -> str:
@@ -60,22 +89,35 @@ class Parameters:
         }
         return grid(**{**chosen, **settings})
 
+    def run(self, experiments: Sequence[Experiment]) -> Outcome:
+        """Run what has no record yet, or, with `compute = False`, only say what has one."""
+        if self.compute:
+            return run_all(experiments, device=self.device)
+        done = [e for e in dict.fromkeys(experiments) if find(e) is not None]
+        if not done:
+            raise InputError(
+                f"none of the {len(experiments)} runs is recorded at scale {self.scale!r}; "
+                "with compute = True they are run"
+            )
+        return Outcome(done=done)
 
-def parameters(namespace: dict[str, Any]) -> Parameters:
-    """The notebook's parameters from its `globals()`, refusing names no notebook knows.
+
+def parameters(namespace: dict[str, Any], notebook: str) -> Parameters:
+    """The parameters of this notebook from its `globals()`, refusing those it does not declare.
 
     papermill injects whatever it is given and only warns, so a mistyped `-p benchmark x` would
     run the wrong study. Only the first call in a session looks for such names: later the
     notebook has variables of its own.
     """
-    known = [f.name for f in fields(Parameters)]
+    declared = DECLARED[notebook]
     if not namespace.get(_CHECKED):
         for name, value in namespace.items():
-            plain = isinstance(value, str | int | float | list | None)
-            if plain and not name.startswith("_") and name not in (*known, *_IPYTHON):
-                raise unknown("parameter", name, known)
+            given = isinstance(value, str | int | float | list | dict | None)
+            given &= not name.startswith("_") and not name.isupper()  # an imported constant
+            if given and name not in (*declared, *_IPYTHON):
+                raise unknown(f"parameter of {notebook}", name, declared)
     namespace[_CHECKED] = True
-    return Parameters(**{name: _decoded(namespace[name]) for name in known if name in namespace})
+    return Parameters(**{name: _decoded(namespace[name]) for name in declared if name in namespace})
 
 
 def _decoded(value: object) -> object:
@@ -88,6 +130,13 @@ def _decoded(value: object) -> object:
     return value
 
 
-def _one_of(kind: str, value: object, choices) -> None:
-    if value not in choices:
+def _check_list(name: str, value: object) -> None:
+    if not isinstance(value, list):
+        raise InputError(f"{name} must be a list, not {value!r}")
+    if len(set(map(str, value))) < len(value):
+        raise InputError(f"{name} must not repeat itself: {value!r}")
+
+
+def _one_of(kind: str, value: object, choices: Iterable[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
         raise unknown(kind, value, choices)

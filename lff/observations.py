@@ -1,7 +1,8 @@
 """Looks inside a round, for the paper's analysis of gradients; remembered like records.
 
-An observation is a small table made from the updates of one round of an experiment. It is kept as
-JSON in `results/<scale>/observations/`, so that notebooks recompute nothing.
+An observation is a small table made from the updates of one round of an experiment, the middle one
+unless another is named. It is kept as JSON in `results/<scale>/observations/`, so that notebooks
+recompute nothing.
 """
 
 import hashlib
@@ -33,7 +34,11 @@ Rows = list[dict[str, Any]]
 
 
 def components(
-    e: Experiment, round: int, *, device: str = "auto", folder: Path | None = None
+    e: Experiment,
+    round: int | None = None,
+    *,
+    device: str = "auto",
+    folder: Path | None = None,
 ) -> pd.DataFrame:
     """The first two principal components of a round's updates, one row per update and view."""
 
@@ -65,7 +70,11 @@ def components(
 
 
 def good_and_bad(
-    e: Experiment, round: int, *, device: str = "auto", folder: Path | None = None
+    e: Experiment,
+    round: int | None = None,
+    *,
+    device: str = "auto",
+    folder: Path | None = None,
 ) -> pd.DataFrame:
     """A good and a bad update of the same peer: magnitudes and angle, one row per part.
 
@@ -86,7 +95,7 @@ def good_and_bad(
             federation.data.train_x,
             federation.training,
             seed=e.seed,
-            round=round,
+            round=len(federation.history),
         )
         updates = Updates(
             weights=weights,
@@ -102,16 +111,32 @@ def good_and_bad(
     return _remembered("good_and_bad", e, round, compute, device, folder)
 
 
+def middle(e: Experiment) -> int:
+    """The round in the middle of training, counted from 0."""
+    return e.rounds // 2
+
+
+def remembered(kind: str, e: Experiment, folder: Path | None = None) -> bool:
+    """Whether the observation of the middle round has been made."""
+    return _read(_path_of(kind, e, middle(e), folder)) is not None
+
+
+def _path_of(kind: str, e: Experiment, round: int, folder: Path | None) -> Path:
+    name = f"{kind}_{e.id}_round{round}.json"
+    return path_of(e, folder).parent / "observations" / name
+
+
 def _remembered(
     kind: str,
     e: Experiment,
-    round: int,
+    round: int | None,
     compute: Callable[[Federation], Rows],
     device: str,
     folder: Path | None,
 ) -> pd.DataFrame:
     """The observation's rows from disk; computed after playing `round` rounds if they are not."""
-    path = path_of(e, folder).parent / "observations" / f"{kind}_{e.id}_round{round}.json"
+    round = middle(e) if round is None else round
+    path = _path_of(kind, e, round, folder)
     if _read(path) is None:
         with claim(path):
             if _read(path) is None:  # no other process has just made it
@@ -124,7 +149,10 @@ def _remembered(
     if [content[name] for name in ("kind", "experiment", "round")] != [kind, asdict(e), round]:
         raise RecordError(f"{path} does not match its experiment; remove it")
     table = pd.DataFrame(content["rows"])
-    table.attrs["data_source"] = content["provenance"]["data"]["source"]
+    table.attrs |= {
+        "data_source": content["provenance"]["data"]["source"],
+        "round": content["round"],
+    }
     return table
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +13,15 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
+from lff.benchmarks import BENCHMARKS, Experiment
+from lff.defenses import get_defense
 from lff.defenses.options import parse_pair
 from lff.errors import InputError, unknown
 from lff.html import write_report
 from lff.notebook import Parameters
 from lff.paths import home_dir, notebooks_dir, results_dir, study_dir
+from lff.plan import looking_seconds, missing_runs
 from lff.progress import bar
-from lff.records import find
 from lff.runs import choose_device
 from lff.sweep import cost, default_jobs, run_all
 
@@ -26,6 +29,8 @@ from lff.sweep import cost, default_jobs, run_all
 _IPC = Config({"KernelManager": {"transport": "ipc"}})
 
 NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
+PRIOR_SECONDS = 30.0  # of work, before its pace outweighs what was expected
+ALWAYS = ("scale", "seeds", "device")  # what the command passes, whoever declares them
 
 
 @dataclass
@@ -63,36 +68,39 @@ def run_study(
 ) -> StudyOutcome:
     """Run the notebooks of these names (default: all) with these parameters.
 
-    First the runs of the grid, spread over the cores, then the notebooks in order, under one
+    First the runs they need, spread over the cores, then the notebooks in order, under one
     progress bar. A notebook that fails is reported and the others still run. What is up to date
     is not run again.
     """
-    unknown_names = set(parameters) - set(Parameters.__dataclass_fields__)
-    for name in unknown_names:
-        raise unknown("parameter", name, Parameters.__dataclass_fields__)
-    settings = Parameters(**parameters)
     chosen = notebooks(names)
+    settings = _checked(parameters, chosen)
     folder = study_dir() / settings.scale
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [e for e in settings.grid() if find(e) is None] if _needs_grid(chosen) else []
-    outcome = StudyOutcome()
+    stems = [path.stem for path in chosen]
+    wanted = missing_runs(stems, settings) if settings.compute else {}
     at_once = jobs or default_jobs(choose_device(settings.device))
-    total = sum(map(cost, wanted)) / at_once + NOTEBOOK_SECONDS * len(chosen)
+    seconds = {e: cost(e) / at_once for e in wanted}
+    seconds |= {stem: NOTEBOOK_SECONDS + looking_seconds(stem, settings) for stem in stems}
     code = {path.stem: _code_key(path, parameters) for path in chosen}
-    layout = "{desc} |{bar}| {percentage:3.0f}% [{elapsed}<{remaining}]"
-    with bar(total=total, bar_format=layout, show=True) as shown:
-        done = iter(range(1, len(wanted) + 1))
-        shown.set_description_str(f"run 0 of {len(wanted)}")
+    outcome = StudyOutcome()
+    with _Progress(seconds) as progress:
+        numbers = iter(range(1, len(wanted) + 1))
+        progress.now(f"run 1 of {len(wanted)}" if wanted else "no run is missing")
 
-        def run_ended(e) -> None:
-            shown.set_description_str(f"run {next(done)} of {len(wanted)}", refresh=False)
-            shown.update(cost(e) / at_once)
+        def run_ended(e: Experiment) -> None:
+            at = (
+                f"{BENCHMARKS[e.benchmark].label}, {get_defense(e.defense).label}, {e.attackers:g}%"
+            )
+            done = f"run {next(numbers)} of {len(wanted)} done ({at}, for {wanted[e]})"
+            progress.ended(e, done)
 
-        runs = run_all(wanted, jobs=jobs, device=settings.device, progress=False, on_end=run_ended)
+        runs = run_all(
+            list(wanted), jobs=jobs, device=settings.device, progress=False, on_end=run_ended
+        )
         for number, path in enumerate(chosen, 1):
-            shown.set_description_str(f"notebook {path.stem} ({number} of {len(chosen)})")
+            progress.now(f"notebook {path.stem} ({number} of {len(chosen)})")
             _execute(path, folder / path.name, parameters, outcome)
-            shown.update(NOTEBOOK_SECONDS)
+            progress.ended(path.stem)
     for path in chosen:  # after the last one, since notebooks add records
         if path.stem not in outcome.failed:
             _stamp(folder / path.name, _key(code[path.stem], settings.scale))
@@ -107,9 +115,53 @@ def run_study(
     return outcome
 
 
-def _needs_grid(chosen: Sequence[Path]) -> bool:
-    """Whether any of these notebooks shows the whole grid."""
-    return any(path.stem[:2] in ("04", "05", "06", "07") for path in chosen)
+def _checked(parameters: dict[str, Any], chosen: Sequence[Path]) -> Parameters:
+    """The parameters, each of which some chosen notebook must declare."""
+    declared = dict.fromkeys(
+        name for path in chosen for name in papermill.inspect_notebook(str(path))
+    )
+    for name in parameters:
+        if name not in (*declared, *ALWAYS):
+            of = chosen[0].stem if len(chosen) == 1 else f"{len(chosen)} notebooks"
+            raise unknown(f"parameter of {of}", name, declared)
+    return Parameters(**parameters)
+
+
+class _Progress:
+    """One bar over the expected seconds of all runs and notebooks.
+
+    The time left is foreseen from the start, and corrected by how the work done so far compares
+    with what was expected of it.
+    """
+
+    def __init__(self, seconds: dict[Any, float]):
+        self.seconds = seconds
+        layout = "{desc} |{bar}| {percentage:3.0f}% [{elapsed}{postfix}]"
+        self.bar = bar(total=sum(seconds.values()), bar_format=layout, show=True)
+        self.start = time.monotonic()
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bar.close()
+
+    def now(self, text: str) -> None:
+        """Say what is going on, and how long the rest will take."""
+        self.bar.set_postfix_str(f"{self.bar.format_interval(self.left())} left", refresh=False)
+        self.bar.set_description_str(text)
+
+    def ended(self, what: Any, text: str = "") -> None:
+        """A run or notebook has ended."""
+        self.bar.update(self.seconds[what])
+        if text:
+            self.now(text)
+
+    def left(self) -> float:
+        """The seconds that are left, at the pace so far."""
+        elapsed, done = time.monotonic() - self.start, self.bar.n
+        pace = (elapsed + PRIOR_SECONDS) / (done + PRIOR_SECONDS)
+        return (self.bar.total - done) * pace
 
 
 def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: StudyOutcome) -> None:

@@ -1,5 +1,6 @@
 """The notebooks as committed: their structure; that they run is nbval's to check."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,9 +11,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from lff import figures
+import lff
+from lff import figures, plan
+from lff.defenses import registry
 from lff.errors import InputError
-from lff.notebook import parameters
+from lff.notebook import DECLARED, Parameters, parameters
+from lff.sweep import Outcome
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
@@ -54,7 +58,12 @@ class TestNotebook:
         assert values["scale"] == "smoke"
         assert values["seeds"] == [0]
         assert all(isinstance(v, str | int | float | list) for v in values.values())
+        assert tuple(values) == DECLARED[path.stem]
+        assert vars(Parameters()).items() >= values.items()  # the same defaults
         assert ":" not in re.sub(r'"[^"]*"', "", tagged[0].source)  # no annotations
+
+    def test_checks_its_own_parameters(self, path):
+        assert any(f'parameters(globals(), "{path.stem}")' in c.source for c in code_cells(path))
 
     def test_cells_are_short(self, path):
         for cell in code_cells(path):
@@ -80,41 +89,108 @@ def test_every_figure_function_is_used_by_some_notebook():
 
 
 def test_parameters_are_taken_from_the_notebook():
-    chosen = parameters({"scale": "quick", "seeds": [1, 2], "_hidden": 1, "In": [], "lff": json})
+    given = {"scale": "quick", "seeds": [1, 2], "_hidden": 1, "In": [], "lff": json}
+    chosen = parameters(given, "04_robustness")
     assert chosen.scale == "quick"
     assert chosen.seeds == [1, 2]
     assert chosen.benchmarks == []
+    assert chosen.compute
 
 
 def test_lists_may_come_as_text_as_papermill_passes_them():
-    chosen = parameters({"scale": "smoke", "seeds": "[1, 2]", "benchmarks": '["imdb"]'})
+    given = {"scale": "smoke", "seeds": "[1, 2]", "benchmarks": '["imdb"]', "ratios": "[30, 2.5]"}
+    chosen = parameters(given, "04_robustness")
     assert chosen.seeds == [1, 2]
     assert chosen.benchmarks == ["imdb"]
+    assert chosen.ratios == [30, 2.5]
 
 
 def test_a_cell_can_be_run_again_after_the_notebook_has_variables():
     namespace = {"scale": "smoke"}
-    parameters(namespace)
+    parameters(namespace, "03_pca")
     namespace["middle"] = 3
-    assert parameters(namespace).scale == "smoke"
+    assert parameters(namespace, "03_pca").scale == "smoke"
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"benchmark": "mnist-iid"}, "unknown parameter 'benchmark'.*Did you mean 'benchmarks'"),
+        ({"benchmark": "imdb"}, "'benchmark'; choose from: scale.*Did you mean 'benchmarks'"),
+        ({"ratioss": "[30]"}, "unknown parameter of 06_runtime 'ratioss'.*Did you mean 'ratios'"),
+        ({"attackers": {}}, "unknown parameter of 06_runtime 'attackers'"),
         ({"benchmarks": ["mnist"]}, "unknown benchmark 'mnist'"),
         ({"benchmarks": "mnist-iid"}, "benchmarks must be a list"),
         ({"benchmarks": "[mnist-iid"}, "benchmarks must be a list"),
+        ({"benchmarks": [["imdb"]]}, r"unknown benchmark \['imdb'\]"),
         ({"scale": "huge"}, "unknown scale 'huge'"),
+        ({"scale": 1}, "unknown scale 1"),
         ({"seeds": []}, "at least one seed"),
+        ({"seeds": 1}, "seeds must be a list, not 1"),
+        ({"seeds": [-1]}, "seeds must be whole numbers of at least 0, not -1"),
+        ({"seeds": [True]}, "seeds must be whole numbers of at least 0, not True"),
+        ({"seeds": ["0"]}, "seeds must be whole numbers of at least 0, not '0'"),
+        ({"seeds": [1, 1]}, "seeds must not repeat itself"),
         ({"defenses": ["krum"]}, "unknown defense 'krum'"),
+        ({"ratios": [130]}, "ratios must be between 0 and 100 percent, not 130"),
+        ({"ratios": ["30"]}, "ratios must be between 0 and 100 percent, not '30'"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"compute": "no"}, "compute must be True or False, not 'no'"),
     ],
 )
 def test_wrong_parameters_are_refused(given, message):
     with pytest.raises(InputError, match=message):
-        parameters({"scale": "smoke", "seeds": [0], **given})
+        parameters({"scale": "smoke", "seeds": [0], **given}, "06_runtime")
+
+
+@pytest.mark.parametrize(("name", "given"), [("06_runtime", "ratioss"), ("01_setup", "ratios")])
+def test_papermill_fails_on_a_parameter_the_notebook_does_not_declare(name, given, tmp_path):
+    """Mistyped, or only another notebook's: papermill itself would only warn."""
+    command = f"-m papermill notebooks/{name}.ipynb {tmp_path / 'out.ipynb'} -p {given} [30]"
+    done = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=NOTEBOOKS[0].parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    choices = ", ".join(DECLARED[name])
+    assert f"unknown parameter of {name} '{given}'; choose from: {choices}" in done.stderr
+
+
+def test_with_compute_off_only_what_is_recorded_is_there(tiny):
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
+    with pytest.raises(InputError, match="none of the 2 runs is recorded at scale 'smoke'"):
+        Parameters(compute=False).run(runs)
+    lff.run(runs[0], progress=False)
+    assert Parameters(compute=False).run(runs).done == runs[:1]
+    assert set(Parameters(compute=True).run(runs).done) == set(runs)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_what_its_plan_says(path, monkeypatch):
+    """The cells with `run_all` recording what it is asked for; a cell may fail of its lack."""
+    asked = []
+
+    def note(experiments, **_):
+        asked.extend(experiments)
+        return Outcome(done=list(experiments))
+
+    def never(*_, **__):
+        raise AssertionError("a run outside the plan")
+
+    monkeypatch.setattr("lff.notebook.run_all", note)
+    monkeypatch.setattr("lff.runs.run", never)
+    monkeypatch.setattr("lff.sweep.run_all", never)
+    for name in ("components", "good_and_bad"):
+        monkeypatch.setattr(f"lff.observations.{name}", never)
+    monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
+    namespace = {}
+    for cell in code_cells(path):
+        with contextlib.suppress(Exception):
+            exec(cell.source, namespace)
+    ours = {e for e in asked if not e.user_code}
+    assert ours == set(plan.PLANS[path.stem].runs(Parameters()))
 
 
 def test_nbval_alone_works_in_folders_of_its_session(tmp_path):

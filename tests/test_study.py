@@ -4,9 +4,11 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from lff import study
+import lff
+from lff import plan, study
 from lff.cli import main
 from lff.errors import InputError
+from lff.records import find
 from lff.study import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
@@ -59,7 +61,13 @@ def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
     ("names", "parameters", "message"),
     [
         (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '04_robustness'"),
-        ([], {"benchmark": ["imdb"]}, "unknown parameter 'benchmark'"),
+        ([], {"benchmark": ["imdb"]}, "unknown parameter of 8 notebooks 'benchmark'"),
+        (
+            ["01_setup"],
+            {"ratios": [30]},
+            "parameter of 01_setup 'ratios'; choose from: scale, seeds",
+        ),
+        ([], {"ratios": [-3]}, "ratios must be between 0 and 100 percent, not -3"),
         ([], {"scale": "big"}, "unknown scale 'big'"),
     ],
 )
@@ -73,3 +81,30 @@ def test_parameters_on_the_command_line_are_json_or_text():
     assert given == {"benchmarks": ["imdb"], "device": "cpu", "seeds": [1, 2]}
     with pytest.raises(InputError, match="name=value"):
         parse_parameters(["imdb"])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_runs_of_all_notebooks_come_first_and_are_counted(
+    two_notebooks, tiny, monkeypatch, capsys
+):
+    one, two = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
+    plans = {"00_bad": plan.Plan(lambda p: [one]), "01_good": plan.Plan(lambda p: [one, two])}
+    monkeypatch.setattr(plan, "PLANS", plans)
+    run_study(["01_good"], PARAMETERS | {"device": "cpu"}, jobs=1)
+    shown = capsys.readouterr().err
+    assert find(one)
+    assert find(two)
+    assert "run 1 of 2 |" in shown
+    assert "run 2 of 2 done (MNIST-iid, FedAvg, 0%, for 01_good)" in shown
+    assert "notebook 01_good (1 of 1)" in shown
+    run_study(["01_good"], PARAMETERS)
+    assert "no run is missing" in capsys.readouterr().err
+
+
+def test_the_time_left_is_foreseen_and_then_corrected_by_the_pace(monkeypatch):
+    clock = iter([0.0, 0.0, 20.0, 20.0])
+    monkeypatch.setattr(study.time, "monotonic", lambda: next(clock))
+    with study._Progress({"a run": 10.0, "a notebook": 30.0}) as progress:
+        assert progress.left() == 40
+        progress.ended("a run")
+        assert progress.left() == 30 * 50 / 40  # slower than expected, a little trusted yet

@@ -1,0 +1,110 @@
+"""What each notebook asks for: its runs, and its looks inside a round.
+
+The notebooks take their lists from here, and so does the study, which runs them beforehand and
+can tell how much there is to do.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lff.benchmarks import Experiment
+from lff.notebook import Parameters
+from lff.observations import middle, remembered
+from lff.records import find
+from lff.runs import experiment
+from lff.sweep import cost
+
+CURVES = ("mnist-extreme", "cifar10-iid", "cifar10-mild")  # of the paper's Figure of Src-Acc
+CURVES_RATIO = 30
+
+Runs = Callable[[Parameters], list[Experiment]]
+
+
+def grid(p: Parameters) -> list[Experiment]:
+    """The grid: every benchmark, attacker ratio and method."""
+    return p.grid()
+
+
+def tour(p: Parameters) -> list[Experiment]:
+    """One attacked run without and with the defense."""
+    return p.grid(benchmarks=["mnist-mild"], defenses=["fedavg", "lfighter"], attackers=[40])
+
+
+def magnitudes(p: Parameters) -> list[Experiment]:
+    """The runs whose gradient magnitudes the paper shows."""
+    benchmarks = ["mnist-iid", "cifar10-mild"]
+    return p.grid(benchmarks=benchmarks, defenses=["fedavg"], attackers=[10, 30])
+
+
+def curves(p: Parameters) -> list[Experiment]:
+    """The runs whose Src-Acc during training the paper shows, and FedAvg without attack."""
+    benchmarks = p.benchmarks or CURVES
+    attacked = p.grid(benchmarks=benchmarks, attackers=[CURVES_RATIO])
+    return attacked + p.grid(benchmarks=benchmarks, defenses=["fedavg"], attackers=[0])
+
+
+def evidence(p: Parameters) -> list[Experiment]:
+    """The grid, and what other notebooks run beside it, as far as it was asked for."""
+    beside = [e for e in magnitudes(p) + curves(p) if _asked(p, e)]
+    return list(dict.fromkeys(grid(p) + beside))
+
+
+def good_and_bad(p: Parameters) -> list[Experiment]:
+    """A peer of CIFAR10-iid who trains honestly and with Cat relabelled as Dog."""
+    classes = {"source_class": 3, "target_class": 5}
+    return [experiment("cifar10-iid", scale=p.scale, seed=seed, **classes) for seed in p.seeds]
+
+
+def views(p: Parameters, benchmark: str) -> list[Experiment]:
+    """The attacked FedAvg runs whose updates are projected, one per seed."""
+    ratio = 40 if benchmark == "mnist-extreme" else 30
+    return [experiment(benchmark, attackers=ratio, scale=p.scale, seed=seed) for seed in p.seeds]
+
+
+def tour_view(p: Parameters) -> Experiment:
+    """The attacked run of the tour, of the first seed."""
+    return tour(p)[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a notebook, and the experiments of its observations by their kind."""
+
+    runs: Runs = lambda p: []
+    looks: tuple[tuple[str, Runs], ...] = ()
+
+
+_VIEWED = ("mnist-iid", "cifar10-iid", "mnist-mild", "cifar10-mild", "mnist-extreme")
+
+PLANS = {
+    "00_tour": Plan(tour, (("components", lambda p: [tour_view(p)]),)),
+    "01_setup": Plan(),
+    "02_gradients": Plan(magnitudes, (("good_and_bad", good_and_bad),)),
+    "03_pca": Plan(looks=(("components", lambda p: [e for b in _VIEWED for e in views(p, b)]),)),
+    "04_robustness": Plan(grid),
+    "05_stability": Plan(lambda p: grid(p) + curves(p)),
+    "06_runtime": Plan(grid),
+    "07_paper_vs_ours": Plan(evidence, (("good_and_bad", good_and_bad),)),
+}
+
+
+def missing_runs(names: Iterable[str], p: Parameters) -> dict[Experiment, str]:
+    """The runs these notebooks need that are not recorded, each with the first who needs it."""
+    needed: dict[Experiment, str] = {}
+    for name in names:
+        for e in PLANS.get(name, Plan()).runs(p):
+            needed.setdefault(e, name)
+    return {e: name for e, name in needed.items() if find(e) is None}
+
+
+def looking_seconds(name: str, p: Parameters) -> float:
+    """About how long a notebook's observations take that are not remembered."""
+    looks = [(kind, e) for kind, of in PLANS.get(name, Plan()).looks for e in of(p)]
+    missing = [e for kind, e in looks if not remembered(kind, e)]
+    return sum(cost(e.replace(rounds=middle(e) + 1)) for e in missing)
+
+
+def _asked(p: Parameters, e: Experiment) -> bool:
+    """Whether an experiment is within the selection of the parameters."""
+    chosen = ((p.benchmarks, e.benchmark), (p.defenses, e.defense), (p.ratios, e.attackers))
+    return all(not names or name in names for names, name in chosen)

@@ -1,0 +1,47 @@
+"""What the study foresees: which runs, for whom, and how long."""
+
+import lff
+from lff import observations, plan
+from lff.notebook import Parameters
+from lff.scales import PAPER_DEFENSES
+
+P = Parameters(scale="quick", seeds=[0, 1])
+
+
+def cells(runs) -> set[tuple]:
+    return {(e.benchmark, e.defense, e.attackers) for e in runs}
+
+
+def test_the_extra_ratios_of_the_figures_are_planned():
+    """The quick grid has neither 10% anywhere nor 30% of MNIST; two notebooks show them."""
+    gradients = cells(plan.PLANS["02_gradients"].runs(P))
+    assert gradients == {(b, "fedavg", r) for b in ("mnist-iid", "cifar10-mild") for r in (10, 30)}
+    extra = cells(plan.PLANS["05_stability"].runs(P)) - cells(P.grid())
+    assert extra == {("mnist-extreme", d, 30.0) for d in PAPER_DEFENSES}
+    everything = cells(plan.PLANS["07_paper_vs_ours"].runs(P))
+    assert everything == cells(P.grid()) | gradients | extra
+
+
+def test_a_selection_is_not_left():
+    imdb = Parameters(scale="quick", benchmarks=["imdb"])
+    assert {e.benchmark for e in plan.evidence(imdb) + plan.curves(imdb)} == {"imdb"}
+    ours = Parameters(scale="quick", defenses=["lfighter"], ratios=[30])
+    assert {(e.defense, e.attackers) for e in plan.evidence(ours)} == {("lfighter", 30.0)}
+
+
+def test_missing_runs_are_named_once_with_the_first_who_needs_them(tiny, monkeypatch):
+    one, two, three = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1, 2], **tiny)
+    plans = {"a": plan.Plan(lambda p: [one, two]), "b": plan.Plan(lambda p: [two, three])}
+    monkeypatch.setattr(plan, "PLANS", plans)
+    lff.run(one, progress=False)
+    assert plan.missing_runs(["a", "b"], P) == {two: "a", three: "b"}
+    assert plan.missing_runs(["b"], P) == {two: "b", three: "b"}
+    assert plan.missing_runs(["a notebook of one's own"], P) == {}
+
+
+def test_observations_are_foreseen_until_they_are_made(tiny, monkeypatch):
+    e = lff.experiment("mnist-iid", attackers=30, **tiny)
+    monkeypatch.setattr(plan, "PLANS", {"a": plan.Plan(looks=(("components", lambda p: [e]),))})
+    assert plan.looking_seconds("a", P) > 0
+    observations.components(e, device="cpu")
+    assert plan.looking_seconds("a", P) == 0

@@ -67,6 +67,9 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--attackers", type=float, default=0, metavar="PERCENT",
                         help="attacker ratio in percent (default: 0)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", default="auto", help="auto, loop or stacked (default: auto)")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="processes for a "
+                        "round (default: one, or one per core if the run is long)")  # fmt: skip
     _add_common(parser)
     parser.set_defaults(command=_run)
 
@@ -180,18 +183,24 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run(options: argparse.Namespace) -> None:
     from lff.report import summarize
-    from lff.runs import run
+    from lff.runs import experiment, run
+    from lff.sweep import sensible_workers
 
-    record = run(
+    e = experiment(
         options.benchmark,
         defense=options.defense,
         defense_options=",".join(options.option),
         attackers=options.attackers,
         seed=options.seed,
         scale=options.scale,
-        device=options.device,
-        progress=not options.quiet,
         **_settings(options),
+    )
+    record = run(
+        e,
+        device=options.device,
+        engine=options.engine,
+        workers=options.workers or sensible_workers(e, options.device, options.engine),
+        progress=not options.quiet,
     )
     _say(summarize(record))
 

@@ -21,6 +21,7 @@ from lff.checkpoints import Checkpoint
 from lff.data import load
 from lff.defenses import get_defense
 from lff.defenses.options import parse_options
+from lff.engines import choose_engine
 from lff.errors import InputError, TrainingError
 from lff.metrics import caught, evaluate, outputs_of
 from lff.models import OUTPUT_LAYER, FlatModel, build
@@ -29,7 +30,7 @@ from lff.provenance import origin, provenance
 from lff.records import Record
 from lff.seeds import numpy_generator, stream
 from lff.threads import one_thread
-from lff.training import LocalTraining, Peer, train_round
+from lff.training import LocalTraining, Peer
 from lff.updates import Updates
 
 
@@ -40,7 +41,14 @@ class Federation:
     so that defenses are compared on the same peers, attackers and starting point.
     """
 
-    def __init__(self, experiment: Experiment, device: torch.device | str = "cpu"):
+    def __init__(
+        self,
+        experiment: Experiment,
+        device: torch.device | str = "cpu",
+        *,
+        engine: str = "auto",
+        workers: int = 1,
+    ):
         self.experiment = e = experiment
         self.device = torch.device(device)
         benchmark = BENCHMARKS[e.benchmark]
@@ -58,13 +66,21 @@ class Federation:
             momentum=e.momentum,
             weight_decay=e.weight_decay,
         )
-        model = build(
-            benchmark.model,
-            classes=self.classes,
-            vocabulary=self.data.vocabulary,
-            seed=stream(e.seed, "model"),
+        model = {
+            "name": benchmark.model,
+            "classes": self.classes,
+            "vocabulary": self.data.vocabulary,
+            "seed": stream(e.seed, "model"),
+        }
+        self.model = FlatModel(build(**model), OUTPUT_LAYER[benchmark.model], device)
+        self.engine = choose_engine(
+            engine,
+            workers,
+            model=model,
+            flat=self.model,
+            train_x=self.data.train_x,
+            training=self.training,
         )
-        self.model = FlatModel(model, OUTPUT_LAYER[benchmark.model], device)
         self.global_weights = self.model.vector.detach().clone()  # W^0
         self.defense = get_defense(e.defense)
         self.rule = self.defense.create(**parse_options(e.defense_options))
@@ -109,16 +125,7 @@ class Federation:
         """The updates {W_k^{t+1} | k in S} of the coming round's selected peers."""
         e, t = self.experiment, len(self.history)
         selected = self.select(t)
-        with one_thread(self.device):
-            weights = train_round(
-                self.model,
-                self.global_weights,
-                selected,
-                self.data.train_x,
-                self.training,
-                seed=e.seed,
-                round=t,
-            )
+        weights = self.engine.train(self.global_weights, selected, seed=e.seed, round=t)
         held = [torch.bincount(p.labels, minlength=self.classes) > 0 for p in selected]
         return Updates(
             weights=weights,
@@ -167,6 +174,10 @@ class Federation:
         examples, labels = self.test
         outputs = outputs_of(self.model.module, examples)
         return evaluate(outputs, labels, self.experiment.source_class, self.experiment.target_class)
+
+    def close(self) -> None:
+        """End what trains the peers."""
+        self.engine.close()
 
     def checkpoint(self) -> Checkpoint:
         """The state from which `restore` goes on; later rounds leave it as it is."""

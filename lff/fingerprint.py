@@ -16,6 +16,7 @@ METHOD = (
     "data/images",
     "data/text",
     "defenses/*",
+    "engines",
     "federation",
     "kernels",
     "metrics",

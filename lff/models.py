@@ -27,23 +27,27 @@ class Dropout(nn.Module):
     """Dropout that draws from its own `generator`, so that a run never uses global state.
 
     The factor of each feature (0, or 1 / (1 - p)) is drawn as `[n, features]`; on feature maps,
-    whole maps are dropped (Tompson et al., 2015).
+    whole maps are dropped (Tompson et al., 2015). `drawn` are factors drawn beforehand.
     """
 
-    def __init__(self, p: float = 0.5):
+    def __init__(self, features: int, p: float = 0.5):
         super().__init__()
+        self.features = features
         self.p = p
         self.generator: torch.Generator | None = None
+        self.drawn: Tensor | None = None
 
-    def factors(self, n: int, features: int, like: Tensor) -> Tensor:
+    def factors(self, n: int, like: Tensor) -> Tensor:
         """What n examples' features are multiplied by in training, `[n, features]`."""
-        keep = like.new_empty(n, features).bernoulli_(1 - self.p, generator=self.generator)
+        if self.drawn is not None:
+            return self.drawn
+        keep = like.new_empty(n, self.features).bernoulli_(1 - self.p, generator=self.generator)
         return keep.div_(1 - self.p)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        factors = self.factors(x.shape[0], x.shape[1], x)
+        factors = self.factors(len(x), x)
         return x * factors.view(x.shape[:2] + (1,) * (x.dim() - 2))
 
 
@@ -54,9 +58,9 @@ class CNN(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
         self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
-        self.dropout2d = Dropout()
+        self.dropout2d = Dropout(20)
         self.fc1 = nn.Linear(320, 50)
-        self.dropout = Dropout()
+        self.dropout = Dropout(50)
         self.fc2 = nn.Linear(50, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +86,7 @@ class FastCNN(CNN):
         x = F.relu(conv_pool(x.permute(1, 2, 3, 0), self.conv1.weight, self.conv1.bias))
         x = F.relu(conv_pool(x, self.conv2.weight, self.conv2.bias))
         if self.training:
-            x = x * self.dropout2d.factors(n, len(x), x).t()[:, None, None]
+            x = x * self.dropout2d.factors(n, x).t()[:, None, None]
         return x.flatten(0, 2).t()
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def run(
     benchmark: str | Experiment,
     *,
     device: str = "auto",
+    engine: str = "auto",
+    workers: int = 1,
     progress: bool | None = None,
     folder: Path | None = None,
     **settings: Any,
@@ -59,7 +62,9 @@ def run(
 
     `benchmark` with `settings` (any field of `Experiment`: `defense`, `attackers`, `scale`, `seed`,
     `rounds`, ...) names the experiment. A run that was killed goes on from its last checkpoint.
-    `progress` shows a bar; by default only where somebody is watching.
+    `workers` spread the peers of a round over that many processes, and `engine` says how they are
+    trained (`lff.engines`); neither changes the result. `progress` shows a bar; by default only
+    where somebody is watching.
     """
     e = benchmark
     if not isinstance(e, Experiment):
@@ -74,7 +79,8 @@ def run(
             discard(temporary_of(checkpoint_path(e, folder)))
             record = records.find(e, folder)  # another process may just have made it
             if record is None:
-                record = _play(e, chosen, progress, folder)
+                with closing(Federation(e, chosen, engine=engine, workers=workers)) as federation:
+                    record = _play(federation, progress, folder)
             discard(checkpoint_path(e, folder))
     return record
 
@@ -102,11 +108,9 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _play(
-    e: Experiment, device: torch.device, progress: bool | None, folder: Path | None
-) -> Record:
+def _play(federation: Federation, progress: bool | None, folder: Path | None) -> Record:
     """Play the rounds that are not played yet, and record the run."""
-    federation = Federation(e, device)
+    e = federation.experiment
     checkpoint = load_checkpoint(e, origin(federation.provenance), folder)
     if checkpoint is not None:
         federation.restore(checkpoint)

@@ -21,6 +21,7 @@ from lff.runs import choose_device, experiment, run, tidy
 from lff.scales import SCALES
 
 ATTEMPTS = 2
+WORTH_WORKERS = 60.0  # seconds; starting processes takes some
 
 # Measured seconds per thousand training examples on one core, to order runs and foresee their end.
 _COST = {"cnn": 0.15, "resnet18": 7.0, "bilstm": 4.0}
@@ -108,6 +109,12 @@ def run_all(
 def default_jobs(device: torch.device) -> int:
     """One run per core, or per GPU."""
     return torch.cuda.device_count() if device.type == "cuda" else os.cpu_count() or 1
+
+
+def sensible_workers(e: Experiment, device: str, engine: str) -> int:
+    """How many processes a single run's peers are spread over: all cores, if it is worth it."""
+    on_cpu = choose_device(device).type == "cpu" and engine != "stacked"
+    return (os.cpu_count() or 1) if on_cpu and cost(e) > WORTH_WORKERS else 1
 
 
 def cost(e: Experiment) -> float:

@@ -91,7 +91,7 @@ def test_an_unknown_model_is_an_error():
 def test_dropout_draws_from_its_own_generator():
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    layer = Dropout(0.25)
+    layer = Dropout(100, p=0.25)
     layer.generator = torch.Generator().manual_seed(1)
     kept = layer(torch.ones(100, 100))
     assert torch.equal(torch.get_rng_state(), before)
@@ -101,7 +101,7 @@ def test_dropout_draws_from_its_own_generator():
 
 
 def test_dropout_of_channels_drops_whole_maps():
-    layer = Dropout(0.5)
+    layer = Dropout(10)
     layer.generator = torch.Generator().manual_seed(1)
     maps = layer(torch.ones(20, 10, 4, 4)).flatten(2)
     assert (maps == maps[:, :, :1]).all()

@@ -147,11 +147,10 @@ class Federation:
 
         No rule can make anything of NaN or infinity, and one such peer would spoil the model.
         """
-        finite = updates.weights.isfinite().all(dim=1).tolist()
-        rows = [row for row, is_finite in enumerate(finite) if is_finite]
+        rows = [row for row, finite in enumerate(updates.finite) if finite]
         if len(rows) == len(updates):
             return updates, []
-        excluded = [peer for row, peer in enumerate(updates.peers) if not finite[row]]
+        excluded = [peer for row, peer in enumerate(updates.peers) if not updates.finite[row]]
         if not rows:
             raise TrainingError(
                 f"no peer sent a finite update in round {updates.round} of {self.experiment.id}; "

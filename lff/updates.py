@@ -11,6 +11,8 @@ from torch import Tensor
 from lff.errors import InputError
 from lff.models import Layout
 
+LARGEST = torch.finfo(torch.float32).max
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Updates:
@@ -33,6 +35,9 @@ class Updates:
     oracle_attackers: int | None = None  # told only to rules that cannot do without; not knowable
 
     def __post_init__(self):
+        if self.weights.dim() != 2:
+            shape = list(self.weights.shape)
+            raise InputError(f"updates must be stacked, one row per peer, not of shape {shape}")
         m, d = self.weights.shape
         if d != self.layout.size or self.global_weights.shape != (d,):
             raise InputError(
@@ -44,21 +49,37 @@ class Updates:
                 f"{m} updates, {len(self.peers)} peer ids and {len(self.examples)} example "
                 "counts: there must be as many of each, and at least one"
             )
+        if self.declared_classes is not None and len(self.declared_classes) != m:
+            raise InputError(f"{m} updates, but {len(self.declared_classes)} peers declare classes")
+        if not 0 < self.learning_rate < float("inf"):
+            raise InputError(f"the learning rate must be above 0, not {self.learning_rate!r}")
+        if not self.examples.is_meta:
+            for peer, count in zip(self.peers, self.examples.tolist(), strict=True):
+                if not 0 <= count < float("inf"):
+                    raise InputError(f"peer {peer} must have 0 examples or more, not {count!r}")
 
     def __len__(self) -> int:
         return len(self.weights)
 
     @cached_property
+    def finite(self) -> list[bool]:
+        """Whether each update holds neither NaN nor an infinity."""
+        return finite_rows(self.weights)
+
+    @cached_property
     def gradients(self) -> Tensor:
         """(W^t - W_k^{t+1}) / eta over all parameters, `[m, parameters]`."""
         n = self.layout.parameters
-        return (self.global_weights[:n] - self.weights[:, :n]) / self.learning_rate
+        return within_range(
+            (self.global_weights[:n] - self.weights[:, :n]).div_(self.learning_rate)
+        )
 
     @cached_property
     def output_layer(self) -> Tensor:
         """The output layer's gradients, `[m, classes, features + 1]`, the bias last."""
         before = self.layout.output_layer_of(self.global_weights.unsqueeze(0))
-        return (before - self.layout.output_layer_of(self.weights)) / self.learning_rate
+        after = self.layout.output_layer_of(self.weights)
+        return within_range((before - after).div_(self.learning_rate))
 
     @cached_property
     def magnitudes(self) -> Tensor:
@@ -76,6 +97,8 @@ class Updates:
                 "this defense must be told the number of attackers: register it with oracle=True, "
                 "or set oracle_attackers"
             )
+        if self.oracle_attackers < 0:
+            raise InputError(f"oracle_attackers must be 0 or more, not {self.oracle_attackers!r}")
         return self.oracle_attackers
 
     def select(self, rows: Sequence[int]) -> "Updates":
@@ -117,16 +140,40 @@ class Decision:
         return [peer for peer, share in shares if not share]
 
 
+def finite_rows(matrix: Tensor) -> list[bool]:
+    """Whether each row holds neither NaN nor an infinity (on `meta`, nothing: all do)."""
+    if matrix.is_meta:
+        return [True] * len(matrix)
+    finite = matrix.sum(dim=1).isfinite()  # one quick pass; large finite values may overflow
+    doubtful = (~finite).nonzero().flatten()
+    finite[doubtful] = matrix[doubtful].isfinite().all(dim=1)
+    return finite.tolist()
+
+
+def within_range(tensor: Tensor) -> Tensor:
+    """The same tensor (changed in place) with what overflowed cut to the largest float32."""
+    return tensor.clamp_(-LARGEST, LARGEST)
+
+
 def weighted_mean(updates: Updates, weights: Tensor) -> Decision:
-    """Average the updates with these non-negative weights, scaled to sum to one."""
-    shares = (weights.double() / weights.sum()).to(updates.weights.dtype)
-    return Decision(aggregate=shares @ updates.weights, weights=shares)
+    """Average the updates with these non-negative weights, scaled to sum to one.
+
+    If nobody has any weight, all weigh the same.
+    """
+    weights = weights.double()
+    weights = torch.where(weights.sum() > 0, weights, 1)
+    shares = (weights / weights.sum()).to(updates.weights.dtype)
+    return Decision(aggregate=within_range(shares @ updates.weights), weights=shares)
 
 
 def average_without(updates: Updates, bad: Tensor, saw: dict[str, Any] | None = None) -> Decision:
-    """FedAvg({W_k | k not in bad}): the last line of Algorithm 1. If all are bad, none is."""
+    """FedAvg({W_k | k not in bad}): the last line of Algorithm 1. If all are bad, none is.
+
+    If those who remain have no examples, they weigh the same.
+    """
     kept = ~bad if not bad.all() else torch.ones_like(bad)
-    decision = weighted_mean(updates, updates.examples * kept)
+    examples = updates.examples * kept
+    decision = weighted_mean(updates, examples if examples.any() else kept)
     aggregate = decision.aggregate
     if not aggregate.isfinite().all():  # 0 x NaN is NaN: a dropped update must leave no trace
         rows = kept.nonzero().flatten()

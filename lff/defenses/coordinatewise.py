@@ -5,24 +5,27 @@ ICML 2018; A. F. Siegel, "Robust regression using repeated medians", Biometrika 
 None of them weighs peers by their number of examples, and none drops a whole update.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from lff.defenses.registry import defense
 from lff.defenses.sorting import column_blocks, middle, sort_columns
-from lff.updates import Decision, Updates
+from lff.updates import Decision, Updates, finite_rows, within_range
 
 
 @defense("median", label="Median")
 def median(updates: Updates) -> Decision:
     """Coordinate-wise median (Yin et al., 2018)."""
-    return Decision(aggregate=coordinate_median(updates.weights))
+    return Decision(aggregate=without_overflow(coordinate_median, updates.weights))
 
 
 @defense("repeated_median", label="RMedian")
 def repeated_median(updates: Updates) -> Decision:
     """Coordinate-wise repeated median (Siegel, 1982)."""
-    return Decision(aggregate=coordinate_repeated_median(updates.weights))
+    return Decision(aggregate=without_overflow(coordinate_repeated_median, updates.weights))
 
 
 @defense("trimmed_mean", label="TMean", oracle=True)
@@ -33,9 +36,17 @@ def trimmed_mean(updates: Updates) -> Decision:
     would remain (from 50%) it is the median.
     """
     trimmed = updates.attackers_told()
-    return Decision(
-        aggregate=coordinate_trimmed_mean(updates.weights, trimmed), saw={"trimmed": trimmed}
-    )
+    rule = partial(coordinate_trimmed_mean, trimmed=trimmed)
+    return Decision(aggregate=without_overflow(rule, updates.weights), saw={"trimmed": trimmed})
+
+
+def without_overflow(rule: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
+    """`rule(matrix)`, and again in float64 for the columns whose sums overflow float32."""
+    result = rule(matrix)
+    if not all(finite_rows(result.unsqueeze(0))):
+        columns = (~result.isfinite()).nonzero().flatten()
+        result[columns] = within_range(rule(matrix[:, columns].double())).to(result.dtype)
+    return result
 
 
 def coordinate_median(matrix: Tensor) -> Tensor:

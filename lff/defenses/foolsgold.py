@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lff.defenses.geometry import cosines
 from lff.defenses.registry import defense
-from lff.updates import Decision, Updates, weighted_mean
+from lff.updates import Decision, Updates, weighted_mean, within_range
 
 
 @defense("foolsgold", label="FGold")
@@ -26,11 +26,10 @@ class FoolsGold:
     def __call__(self, updates: Updates) -> Decision:
         gradients = updates.output_layer.flatten(1)
         for peer, gradient in zip(updates.peers, gradients, strict=True):
-            self.history[peer] = self.history.get(peer, 0) + gradient
+            self.history[peer] = within_range(self.history.get(peer, 0) + gradient)
         similarity = cosines(torch.stack([self.history[peer] for peer in updates.peers]))
         weights = foolsgold_weights(similarity)
-        everyone = (weights > 0).any().logical_not().to(weights.dtype)
-        decision = weighted_mean(updates, weights + everyone)
+        decision = weighted_mean(updates, weights)
         return Decision(
             aggregate=decision.aggregate, weights=decision.weights, saw={"scores": weights}
         )

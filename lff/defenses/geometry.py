@@ -1,9 +1,9 @@
-"""Angles between updates, safe for zero and equal vectors."""
+"""Angles between updates and ranks of scores: rounding never decides between equal updates."""
 
 import torch
 from torch import Tensor
 
-SAME_DIRECTION = 1e-12  # 1 - cosine of two vectors that rounding alone tells apart
+ROUNDING = 1e-12  # the relative difference of float64 results that rounding alone tells apart
 
 
 def cosines(vectors: Tensor) -> Tensor:
@@ -16,4 +16,13 @@ def cosines(vectors: Tensor) -> Tensor:
     lengths = vectors.norm(dim=1, keepdim=True)
     units = vectors / torch.where(lengths > 0, lengths, 1)
     cosine = (units @ units.T).clamp(-1, 1)
-    return torch.where(cosine > 1 - SAME_DIRECTION, 1, cosine).fill_diagonal_(1)
+    return torch.where(cosine > 1 - ROUNDING, 1, cosine).fill_diagonal_(1)
+
+
+def ranks(scores: Tensor) -> Tensor:
+    """0 for the lowest of these non-negative scores, and so on; equal for equal scores."""
+    ordered, order = scores.sort()
+    steps = ordered.diff() > ROUNDING * ordered[1:]
+    ranks = torch.zeros_like(order)
+    ranks[order[1:]] = steps.cumsum(dim=0)
+    return ranks

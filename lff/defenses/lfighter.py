@@ -5,12 +5,14 @@ Names follow the paper: `imax` are output neurons of highest gradient magnitude,
 `dns` inverse densities.
 """
 
+import math
+
 import numpy as np
 import torch
 from sklearn.cluster import HDBSCAN, KMeans
 from torch import Tensor
 
-from lff.defenses.geometry import cosines
+from lff.defenses.geometry import ROUNDING, cosines
 from lff.defenses.registry import defense
 from lff.errors import InputError, unknown
 from lff.seeds import stream
@@ -36,7 +38,9 @@ def lfighter(
         raise unknown("distribution", distribution, DISTRIBUTION)
     if density not in DENSITY:
         raise unknown("density", density, DENSITY)
-    gradients = updates.output_layer.double()  # {nabla^{L,t}_k | k in S}
+    # k-means starts from random rows and HDBSCAN breaks ties by position: peers come by their ids.
+    rows = torch.tensor(updates.peers, device=updates.weights.device).argsort(stable=True)
+    gradients = updates.output_layer[rows].double()  # {nabla^{L,t}_k | k in S}
     kind = _distribution(updates, gradients, distribution)
     if kind == "extreme":
         bad, saw = filter_extreme(gradients)
@@ -45,7 +49,9 @@ def lfighter(
         seed = stream(updates.seed, "k-means", updates.round)
         bad, saw = filter_mild(gradients[:, imax].flatten(1), seed=seed, density=density)
         saw = {"neurons": imax, **saw}
-    return average_without(updates, bad, {"distribution": kind, **saw})
+    back = rows.argsort()
+    saw["clusters"] = [saw["clusters"][row] for row in back.tolist()]
+    return average_without(updates, bad[back], {"distribution": kind, **saw})
 
 
 def relevant_neurons(gradients: Tensor) -> list[int]:
@@ -62,8 +68,9 @@ def filter_mild(
 ) -> tuple[Tensor, dict[str, list]]:
     """FILTER_MILD (Procedure 1): the smaller and/or denser of two k-means clusters is bad.
 
-    Where the scores are equal (both clusters of one direction each), the smaller cluster is bad;
-    where the sizes are too, nothing tells the clusters apart and nobody is bad.
+    Where the scores are equal but for rounding (say, both clusters of one direction each), the
+    smaller cluster is bad; where the sizes are equal too, nothing tells the clusters apart and
+    nobody is bad.
     """
     nobody = torch.zeros(len(data), dtype=torch.bool, device=data.device)
     cl = kmeans(data, seed)
@@ -74,10 +81,10 @@ def filter_mild(
     sizes = [int(members.sum()) for members in in_cl]
     score = [size / len(data) * d for size, d in zip(sizes, dns, strict=True)]
     saw = {"clusters": cl.tolist(), "scores": score}
-    ranks = list(zip(score, sizes, strict=True))
-    if ranks[0] == ranks[1]:
+    rank = sizes if math.isclose(*score, rel_tol=ROUNDING) else score
+    if rank[0] == rank[1]:
         return nobody, saw
-    return in_cl[0 if ranks[0] < ranks[1] else 1], saw
+    return in_cl[0 if rank[0] < rank[1] else 1], saw
 
 
 def kmeans(data: Tensor, seed: int) -> Tensor:

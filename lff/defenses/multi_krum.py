@@ -7,6 +7,7 @@ NeurIPS 2017.
 import torch
 from torch import Tensor
 
+from lff.defenses.geometry import ROUNDING, ranks
 from lff.defenses.registry import defense
 from lff.defenses.sorting import column_blocks
 from lff.updates import Decision, Updates, weighted_mean
@@ -21,7 +22,8 @@ def multi_krum(updates: Updates) -> Decision:
     The score of an update is the sum of its squared distances to its n - f - 2 nearest other
     updates, f being the number of attackers the oracle tells. At least one is kept, and at
     least one neighbour is looked at. (Libraries differ here: Blanchard et al. leave the number
-    kept free, and some count an update among its own neighbours.)
+    kept free, and some count an update among its own neighbours.) Of equal scores the peer of
+    the lower id goes first: with one neighbour the two closest updates always tie.
     """
     n = len(updates)
     if n == 1:
@@ -30,8 +32,9 @@ def multi_krum(updates: Updates) -> Decision:
     distances = squared_distances(updates.weights, updates.global_weights)
     distances.fill_diagonal_(torch.inf)
     scores = distances.sort(dim=1).values[:, :count].sum(dim=1)
+    by_id = torch.tensor(updates.peers, device=scores.device).argsort(stable=True)
     kept = torch.zeros_like(updates.examples)
-    kept[scores.sort(stable=True).indices[:count]] = 1
+    kept[by_id[ranks(scores[by_id]).argsort(stable=True)[:count]]] = 1
     decision = weighted_mean(updates, kept)
     return Decision(
         aggregate=decision.aggregate,
@@ -45,12 +48,12 @@ def squared_distances(matrix: Tensor, center: Tensor) -> Tensor:
 
     |a - b|^2 = |a|^2 + |b|^2 - 2ab cancels when a and b are close beside their lengths. Measured
     in float64 from a `center` near most rows (the global model, which no single peer can move),
-    it has digits to spare.
+    it has digits to spare; what rounding leaves between equal rows is zero.
     """
     gram = centered_gram(matrix, center)
-    lengths = gram.diagonal()
-    distances = (lengths.unsqueeze(1) + lengths - 2 * gram).clamp(min=0)
-    return distances.fill_diagonal_(0)
+    lengths = gram.diagonal().unsqueeze(1) + gram.diagonal()
+    distances = lengths - 2 * gram
+    return torch.where(distances > ROUNDING * lengths, distances, 0).fill_diagonal_(0)
 
 
 def centered_gram(matrix: Tensor, center: Tensor) -> Tensor:

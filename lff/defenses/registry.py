@@ -8,13 +8,13 @@ such callables, with `state_dict` and `load_state_dict` for resumption.
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from importlib.metadata import entry_points
 from typing import Any
 
-from lff.errors import InputError, unknown
+from lff.errors import InputError, TrainingError, unknown
 from lff.scales import PAPER_DEFENSES
-from lff.updates import Decision, Updates
+from lff.updates import Decision, Updates, finite_rows
 
 Rule = Callable[[Updates], Decision]
 
@@ -59,6 +59,8 @@ def defense(
     """Register a defense under `name`, shown in figures as `label`.
 
     `oracle=True` marks a rule that must be told the number of attackers; no other rule is.
+    Whoever calls the rule, updates that are not finite are refused, and so is its decision if
+    the aggregate is no finite model.
     """
     if not name.isidentifier():
         raise InputError(f"a defense's name must be a Python identifier, not {name!r}")
@@ -73,8 +75,9 @@ def defense(
         present = _defenses.get(name)
         if present is not None and present.factory.__module__ != factory.__module__:
             raise InputError(f"a defense named {name!r} exists already; choose another name")
-        _defenses[name] = Defense(name, label or name, factory, oracle)
-        return factory
+        checked = _checked(name, factory)
+        _defenses[name] = Defense(name, label or name, checked, oracle)
+        return checked
 
     return register
 
@@ -92,6 +95,51 @@ def defenses() -> dict[str, Defense]:
     """All registered defenses by name: the paper's in its order, then the others."""
     _load_entry_points()
     return {name: _defenses[name] for name in dict.fromkeys([*PAPER_DEFENSES, *_defenses])}
+
+
+def _checked(name: str, factory: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, or class of rules, with `_decide` around every call."""
+    if inspect.isclass(factory):
+        call = factory.__call__
+
+        @wraps(call)
+        def method(self, updates: Updates) -> Decision:
+            return _decide(name, partial(call, self), updates)
+
+        factory.__call__ = method
+        return factory
+
+    @wraps(factory)
+    def function(updates: Updates, **options: Any) -> Decision:
+        return _decide(name, partial(factory, **options), updates)
+
+    return function
+
+
+def _decide(name: str, rule: Rule, updates: Updates) -> Decision:
+    """What the rule makes of finite updates; anything but a finite model is an error."""
+    broken = [
+        peer for peer, finite in zip(updates.peers, updates.finite, strict=True) if not finite
+    ]
+    if broken:
+        raise InputError(
+            f"defense {name!r} got updates with NaN or infinities from peers {broken} in round "
+            f"{updates.round}; exclude them first, as Federation.exclude does"
+        )
+    decision = rule(updates)
+    if not isinstance(decision, Decision):
+        raise TrainingError(f"defense {name!r} must return a Decision, not {decision!r}")
+    if decision.aggregate.shape != updates.global_weights.shape:
+        raise TrainingError(
+            f"defense {name!r} must make an aggregate of {len(updates.global_weights)} entries, "
+            f"not of shape {list(decision.aggregate.shape)}"
+        )
+    if not all(finite_rows(decision.aggregate.unsqueeze(0))):
+        raise TrainingError(
+            f"defense {name!r} made an aggregate with NaN or infinities of finite updates from "
+            f"peers {list(updates.peers)} in round {updates.round}"
+        )
+    return decision
 
 
 def _load_entry_points() -> None:

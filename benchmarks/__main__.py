@@ -6,7 +6,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads do not spin
 
-PARTS = ("aggregation",)  # modules of this package with run(quick) -> Report
+PARTS = ("training", "aggregation")  # modules of this package with run(quick) -> Report
 
 
 def main() -> None:

@@ -175,7 +175,8 @@ def average_without(updates: Updates, bad: Tensor, saw: dict[str, Any] | None = 
     examples = updates.examples * kept
     decision = weighted_mean(updates, examples if examples.any() else kept)
     aggregate = decision.aggregate
-    if not aggregate.isfinite().all():  # 0 x NaN is NaN: a dropped update must leave no trace
+    if not all(finite_rows(aggregate.unsqueeze(0))):
+        # 0 x NaN is NaN: a dropped update must leave no trace
         rows = kept.nonzero().flatten()
         aggregate = decision.weights[rows] @ updates.weights[rows]
     return Decision(aggregate=aggregate, weights=decision.weights, saw=saw or {})

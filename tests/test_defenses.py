@@ -24,7 +24,15 @@ from lff.defenses.foolsgold import FoolsGold, foolsgold_weights
 from lff.defenses.geometry import cosines
 from lff.defenses.multi_krum import multi_krum, squared_distances
 from lff.defenses.options import format_options, parse_options
-from lff.defenses.sorting import BLOCK, NETWORK_PEERS, batcher_network, middle, sort_columns
+from lff.defenses.sorting import (
+    BLOCK,
+    NETWORK_PEERS,
+    batcher_network,
+    median_of,
+    ranks_network,
+    scratch,
+    sort_columns,
+)
 from lff.errors import InputError
 from lff.updates import Decision, Updates, average_without
 
@@ -93,11 +101,46 @@ def test_sorting_leaves_a_slice_of_a_larger_matrix_alone():
     assert torch.equal(matrix, before)
 
 
-def test_the_middle_of_even_counts_is_between_the_two_middle_values():
-    ordered = torch.tensor([[1.0], [2.0], [5.0], [100.0]])
-    assert middle(ordered).tolist() == [3.5]
-    assert middle(ordered[:3]).tolist() == [2.0]
-    assert middle(ordered[:1]).tolist() == [1.0]
+def ranks_by_network(columns, low, high):
+    """Through the pruned network, with a mark in place of every result said to be unused."""
+    rows = list(columns)
+    for i, j, minimum, maximum in ranks_network(len(rows), low, high):
+        a, b = rows[i], rows[j]
+        rows[i] = np.minimum(a, b) if minimum else np.full_like(a, 99)
+        rows[j] = np.maximum(a, b) if maximum else np.full_like(a, 99)
+    return np.sort(np.array(rows[low:high]), axis=0)
+
+
+@pytest.mark.parametrize("n", range(1, 11))
+def test_the_network_for_some_ranks_finds_them_in_every_zero_one_input(n):
+    columns = np.array(list(itertools.product([0, 1], repeat=n))).T
+    for low, high in itertools.combinations(range(n + 1), 2):
+        wanted = np.sort(columns, axis=0)[low:high]
+        assert np.array_equal(ranks_by_network(columns, low, high), wanted)
+
+
+@pytest.mark.parametrize("n", [11, 19, 20, 31, 32])
+def test_the_network_for_some_ranks_finds_them_in_permutations(n):
+    columns = np.random.default_rng(n).permuted(np.tile(np.arange(n)[:, None], 300), axis=0)
+    for low, high in [((n - 1) // 2, n // 2 + 1), (n // 3, n - n // 3), (0, 1), (n - 1, n)]:
+        wanted = np.tile(np.arange(low, high)[:, None], 300)
+        assert np.array_equal(ranks_by_network(columns, low, high), wanted)
+
+
+def test_the_network_leaves_out_what_the_ranks_do_not_need():
+    whole = 2 * len(batcher_network(20))
+    median = sum(low + high for _, _, low, high in ranks_network(20, 9, 11))
+    assert median < 0.75 * whole
+    assert ranks_network(20, 0, 20) == ()  # a set of all values needs no order
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 32, 33, 40])
+def test_the_median_of_some_of_the_lowest_values(n):
+    values = normal(n, 3, 7, seed=n)
+    for count in {1, min(2, n), max(n - 1, 1), n}:
+        got = median_of(scratch(torch.empty(0), n, 3, 7).copy_(torch.from_numpy(values)), count)
+        close(got, np.median(np.sort(values, axis=0)[:count], axis=0))
+    close(median_of(torch.from_numpy(values.copy())), np.median(values, axis=0))
 
 
 # --- coordinate-wise rules -------------------------------------------------------------------

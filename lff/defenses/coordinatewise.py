@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from lff.defenses.registry import defense
-from lff.defenses.sorting import column_blocks, middle, sort_columns
+from lff.defenses.sorting import (
+    BLOCK,
+    column_blocks,
+    mean_of_ranks,
+    median_of,
+    scratch,
+    sort_columns,
+)
 from lff.updates import Decision, Updates, finite_rows, within_range
 
 
@@ -50,23 +57,25 @@ def without_overflow(rule: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor
 
 
 def coordinate_median(matrix: Tensor) -> Tensor:
-    """The median of each column."""
-    result = torch.empty_like(matrix[0])
-    for columns in column_blocks(matrix):
-        result[columns] = middle(sort_columns(matrix[:, columns]))
-    return result
+    """The median of each column; for even counts, the mean of the two middle values."""
+    return coordinate_trimmed_mean(matrix, len(matrix))
 
 
 def coordinate_trimmed_mean(matrix: Tensor, trimmed: int) -> Tensor:
-    """The mean of each column without its `trimmed` lowest and highest values."""
+    """The mean of each column without its `trimmed` lowest and highest values.
+
+    One or two values (the median) remain in any case.
+    """
     n = len(matrix)
+    trimmed = min(trimmed, (n - 1) // 2)
     if trimmed == 0:
         return matrix.mean(dim=0)
-    if 2 * trimmed >= n:
-        return coordinate_median(matrix)
     result = torch.empty_like(matrix[0])
+    buffer = scratch(matrix, n, BLOCK // n + 1)
     for columns in column_blocks(matrix):
-        result[columns] = sort_columns(matrix[:, columns])[trimmed : n - trimmed].mean(dim=0)
+        block = matrix[:, columns]
+        copy = buffer[:, : block.shape[1]].copy_(block)
+        result[columns] = mean_of_ranks(copy, trimmed, n - trimmed)
     return result
 
 
@@ -81,17 +90,15 @@ def coordinate_repeated_median(matrix: Tensor) -> Tensor:
     if n == 1:
         return matrix[0].clone()
     # Centered positions: the value at the middle is then the intercept itself.
-    x = torch.arange(n, dtype=matrix.dtype, device=matrix.device) - (n - 1) / 2
+    x = torch.arange(n, dtype=matrix.dtype, device=matrix.device).unsqueeze(1) - (n - 1) / 2
     result = torch.empty_like(matrix[0])
-    for columns in column_blocks(matrix):
+    run = scratch(matrix, n, n, 1).copy_(x.unsqueeze(1) - x)  # j - i
+    buffer = scratch(matrix, n, n, BLOCK // n**2 + 1)
+    for columns in column_blocks(matrix, BLOCK // n):
         y = sort_columns(matrix[:, columns])
-        slopes = torch.stack([_median_slope(y, x, i) for i in range(n)])
-        slope = middle(sort_columns(slopes))
-        result[columns] = middle(sort_columns(y - slope * x.unsqueeze(1)))
+        slopes = buffer[:, :, : y.shape[1]]  # [j, i, column]
+        torch.sub(y.unsqueeze(1), y, out=slopes).div_(run)
+        slopes.diagonal().fill_(torch.inf)  # j = i comes last and does not count
+        slope = median_of(median_of(slopes, n - 1))
+        result[columns] = median_of(y - slope * x)
     return result
-
-
-def _median_slope(y: Tensor, x: Tensor, i: int) -> Tensor:
-    """med_{j != i} (y_j - y_i) / (x_j - x_i) for each column."""
-    others = [j for j in range(len(y)) if j != i]
-    return middle(sort_columns((y[others] - y[i]) / (x[others] - x[i]).unsqueeze(1)))

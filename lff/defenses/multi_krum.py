@@ -12,7 +12,7 @@ from lff.defenses.registry import defense
 from lff.defenses.sorting import column_blocks
 from lff.updates import Decision, Updates, weighted_mean
 
-GRAM_BLOCK = 1 << 22  # entries of a block of the Gram matrix's sum
+GRAM_BLOCK = 1 << 18  # entries of a block of the Gram matrix's sum: 2 MiB of float64
 
 
 @defense("multi_krum", label="MKrum", oracle=True)
@@ -58,8 +58,19 @@ def squared_distances(matrix: Tensor, center: Tensor) -> Tensor:
 
 def centered_gram(matrix: Tensor, center: Tensor) -> Tensor:
     """The inner products of the rows minus `center`, float64 `[n, n]`, block by block."""
-    gram = torch.zeros(len(matrix), len(matrix), dtype=torch.float64, device=matrix.device)
+    n = len(matrix)
+    gram = torch.zeros(n, n, dtype=torch.float64, device=matrix.device)
+    buffer = torch.empty(n, GRAM_BLOCK // n + 1, dtype=torch.float64, device=matrix.device)
     for columns in column_blocks(matrix, GRAM_BLOCK):
-        block = matrix[:, columns].double() - center[columns]
-        gram += block @ block.T
+        rows = matrix[:, columns]
+        block = buffer[:, : rows.shape[1]].copy_(rows)
+        block -= center[columns]
+        gram += _times_its_transpose(block)
     return (gram + gram.T) / 2  # symmetric to the last bit, so that equal distances tie
+
+
+def _times_its_transpose(block: Tensor) -> Tensor:
+    if block.device.type != "cpu":
+        return block @ block.T
+    rows = block.numpy()
+    return torch.from_numpy(rows @ rows.T)  # NumPy sees the symmetry and computes one half

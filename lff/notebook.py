@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pandas as pd
+
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.defenses import defenses
 from lff.errors import InputError, unknown
-from lff.records import find
+from lff.records import find, results
 from lff.runs import DEVICES
 from lff.scales import SCALES
 from lff.sweep import Outcome, grid, run_all
@@ -100,6 +102,10 @@ class Parameters:
                 "with compute = True they are run"
             )
         return Outcome(done=done)
+
+    def results(self, experiments: Sequence[Experiment]) -> pd.DataFrame:
+        """One row per recorded run; with `compute = False` nobody wonders that some are not."""
+        return results(experiments, warn=self.compute)
 
 
 def parameters(namespace: dict[str, Any], notebook: str) -> Parameters:

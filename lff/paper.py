@@ -15,6 +15,7 @@ import pandas as pd
 
 from lff.errors import InputError
 from lff.scales import ATTACKER_RATIOS
+from lff.spread import as_numbers, over_seeds
 
 _GRADIENTS = {  # the file's names, and those of `lff.analysis.compare_updates`
     "whole": "whole, with BatchNorm statistics",  # what its size says it is
@@ -106,18 +107,20 @@ def compare(
 ) -> pd.DataFrame:
     """The paper's `values` beside ours, with `<value>_difference` = ours - the paper's.
 
-    One row per row of `theirs`, in its order; NaN where we have no run. Ours are averaged over
-    whatever `on` leaves out (seeds).
+    One row per row of `theirs`, in its order; NaN where we have no run. Ours is a `Spread` over
+    the seeds, the difference that of its mean.
     """
     if ours.empty:  # no run yet: a table without columns
-        ours = theirs.iloc[:0]
+        ours = theirs.iloc[:0].assign(seed=0)
     for owner, table in (("our", ours), ("the paper's", theirs)):
-        missing = [name for name in (*on, *values) if name not in table.columns]
+        wanted = (*on, *values, "seed") if table is ours else (*on, *values)
+        missing = [name for name in wanted if name not in table.columns]
         if missing:
             raise InputError(f"{owner} table has no column {', '.join(missing)}")
-    means = ours.groupby(on, as_index=False)[values].mean()
-    both = theirs[[*on, *values]].merge(means, how="left", on=on, suffixes=("_paper", "_ours"))
+    spreads = over_seeds(ours, on, values).reset_index()
+    both = theirs[[*on, *values]].merge(spreads, how="left", on=on, suffixes=("_paper", "_ours"))
+    means = as_numbers(both)
     for value in values:
-        both[f"{value}_difference"] = both[f"{value}_ours"] - both[f"{value}_paper"]
+        both[f"{value}_difference"] = means[f"{value}_ours"] - both[f"{value}_paper"]
     parts = [f"{value}_{part}" for value in values for part in ("paper", "ours", "difference")]
     return both[[*on, *parts]]

@@ -3,32 +3,50 @@
 They go to `figures/<scale>/`, so that no scale's product is taken for another's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lff.benchmarks import BENCHMARKS, Experiment
 from lff.figures.style import journal
 from lff.paths import figures_dir
+from lff.spread import INTERVAL, Spread, as_numbers, several
 
 MISSING = "--"
 
 
-def about(table: pd.DataFrame, scale: str) -> str:
+def about(table: pd.DataFrame, scale: str, asked: Collection[Experiment] | None = None) -> str:
     """A caption's facts: scale, data source, seeds and number of runs behind a table of runs.
 
-    Runs of the same benchmarks that were asked for and have no record are counted as missing.
+    A table of one benchmark names it. Where not all of the runs `asked` for are recorded, it says
+    how many are.
     """
+    if table.empty:
+        return f"Scale {scale}; none of {len(asked or ())} runs is recorded"
+    benchmarks = [BENCHMARKS[name].label for name in set(table["benchmark"])]
+    where = f"{benchmarks[0]}, scale" if len(benchmarks) == 1 else "Scale"
     sources = " and ".join(sorted(set(table["data_source"])))
-    seeds = sorted(int(seed) for seed in set(table["seed"]))
-    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     runs = table["id"].nunique()
-    text = f"Scale {scale}; data: {sources}; {named}; {runs} run{'s' if runs > 1 else ''}"
-    shown = set(table["benchmark"]) if "benchmark" in table else set()
-    missing = sum(name.split("_")[0] in shown for name in table.attrs.get("missing", ()))
-    return text + (f", {missing} missing" if missing else "")
+    number = f"{runs} run{'s' if runs > 1 else ''}"
+    wanted = len({e.id for e in asked or ()})
+    if wanted > runs:
+        number = f"{runs} of {wanted} runs ({runs / wanted:.0%}), the others not run"
+    return f"{where} {scale}; data: {sources}; {named_seeds(table['seed'])}; {number}"
+
+
+def about_looks(looks: Sequence[tuple[Experiment, pd.DataFrame]]) -> str:
+    """The same for observations of one round, given with the experiments they look into."""
+    e, table = looks[0]
+    attacked = f"{e.attackers:g}% attackers, " if e.attackers else ""
+    number = f"{len(looks)} run{'s' if len(looks) > 1 else ''}"
+    return (
+        f"{BENCHMARKS[e.benchmark].label}, scale {e.scale}; data: {table.attrs['data_source']}; "
+        f"{named_seeds(look.seed for look, _ in looks)}; {number}, {attacked}"
+        f"round {table.attrs['round'] + 1} of {e.rounds}"
+    )
 
 
 def save_figure(figure: Figure, name: str, table: pd.DataFrame, scale: str) -> Figure:
@@ -37,28 +55,40 @@ def save_figure(figure: Figure, name: str, table: pd.DataFrame, scale: str) -> F
     with journal():
         figure.savefig(stem.with_suffix(".png"), metadata={"Software": None})
         figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
-    table.to_csv(stem.with_suffix(".csv"), index=False)
+    as_numbers(table).to_csv(stem.with_suffix(".csv"), index=False)
     return figure
 
 
 def save_table(
-    table: pd.DataFrame, name: str, scale: str, *, digits: int = 2, best: str | None = None
+    table: pd.DataFrame,
+    name: str,
+    scale: str,
+    *,
+    about: str = "",
+    digits: int = 2,
+    best: str | None = None,
 ) -> "pd.io.formats.style.Styler":
     """Write a table as CSV, Markdown and LaTeX; returns it for display.
 
     Numbers are shown to `digits`; `best` ("min" or "max") sets the best number of each row in
-    bold. What is missing is shown as missing.
+    bold. What is missing is shown as missing. The caption is `about`, and what an interval is.
     """
     stem = _stem(name, scale)
-    table.to_csv(stem.with_suffix(".csv"))
+    as_numbers(table).to_csv(stem.with_suffix(".csv"))
+    caption = "; ".join(filter(None, [about, INTERVAL if several(table) else ""]))
     text = table.map(lambda value: _shown(value, digits))
     bold = _best(table, text, best)
-    stem.with_suffix(".md").write_text(markdown(text.mask(bold, "**" + text + "**")))
+    below = f"\n{caption}\n" if caption else ""
+    stem.with_suffix(".md").write_text(markdown(text.mask(bold, "**" + text + "**")) + below)
     latex = text.map(_latex).mask(bold, "\\textbf{" + text.map(_latex) + "}")
     latex.columns = [_latex(str(column)) for column in table.columns]
-    stem.with_suffix(".tex").write_text(latex.to_latex(escape=False))
+    latex.index = _latex_index(table.index)
+    above = f"% {caption}\n" if caption else ""
+    stem.with_suffix(".tex").write_text(above + latex.to_latex(escape=False))
     weights = bold.map(lambda is_best: "font-weight: bold" if is_best else "")
-    return text.style.apply(lambda _: weights, axis=None)
+    shown = text.style.apply(lambda _: weights, axis=None)
+    small = {"selector": "caption", "props": "caption-side: bottom; text-align: left; color: #555"}
+    return shown.set_caption(caption).set_table_styles([small]) if caption else shown
 
 
 def markdown(text: pd.DataFrame) -> str:
@@ -82,9 +112,19 @@ def _best(table: pd.DataFrame, text: pd.DataFrame, best: str | None) -> pd.DataF
 
 
 def _shown(value: object, digits: int) -> str:
+    if isinstance(value, Spread):
+        return format(value, f".{digits}f")
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return MISSING
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def named_seeds(seeds: Iterable[int]) -> str:
+    """Seeds in words; a whole run of them by its ends."""
+    seeds = sorted({int(seed) for seed in seeds})
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _latex(text: str) -> str:
@@ -93,21 +133,20 @@ def _latex(text: str) -> str:
     return text
 
 
+def _latex_index(index: pd.Index) -> pd.Index:
+    names = [name and _latex(name) for name in index.names]
+    keys = [key if isinstance(key, tuple) else (key,) for key in index]
+    levels = [[_latex(str(value)) for value in level] for level in zip(*keys, strict=True)]
+    if not levels:
+        return index.set_names(names)
+    return (
+        pd.MultiIndex.from_arrays(levels, names=names)
+        if len(levels) > 1
+        else pd.Index(levels[0], name=names[0])
+    )
+
+
 def _stem(name: str, scale: str) -> Path:
     folder = figures_dir() / scale
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
-
-
-def series(values: Sequence[float], digits: int = 2) -> str:
-    """One number, or the mean and range of several seeds' numbers; NaN if any is none.
-
-    A CV is NaN where Src-Acc was zero in every round: no mean of the other seeds may hide that.
-    """
-    missing = int(np.isnan(values).sum())
-    if missing:
-        return "NaN" if missing == len(values) else f"NaN in {missing} of {len(values)}"
-    values = np.asarray(values)
-    if len(values) == 1:
-        return f"{values[0]:.{digits}f}"
-    return f"{values.mean():.{digits}f} [{values.min():.{digits}f}, {values.max():.{digits}f}]"

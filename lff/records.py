@@ -190,15 +190,14 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
             logger.warning("%s", error)
 
 
-def results(experiments: Iterable[Experiment], folder: Path | None = None):
+def results(experiments: Iterable[Experiment], folder: Path | None = None, *, warn: bool = True):
     """A DataFrame with one row (see `Record.summary`) per experiment that has been run.
 
-    The ids of those that have not are named in a warning and in the table's `attrs["missing"]`,
-    from where captions take them.
+    The ids of those that have not are named in a warning and in the table's `attrs["missing"]`.
     """
     found = {e.id: find(e, folder) for e in experiments}
     missing = [name for name, record in found.items() if record is None]
-    if missing:
+    if missing and warn:
         logger.warning(
             "%d of %d runs have no record: %s", len(missing), len(found), ", ".join(missing)
         )

@@ -7,11 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import lff
 from lff import figures, tables
+from lff.errors import InputError
 from lff.figures.style import METHODS, look
 from lff.paths import figures_dir
-from lff.products import about, save_figure, save_table, series
+from lff.products import about, about_looks, save_figure, save_table
 from lff.scales import PAPER_DEFENSES
+from lff.spread import Spread
 
 ABOUT = "Scale smoke; data: made up"
 
@@ -25,7 +28,7 @@ def results(ratios=(0, 30, 50), seeds=(0,), benchmarks=("mnist-iid",)) -> pd.Dat
             "id": f"{b}{d}{r}{s}", "benchmark": b, "defense": d, "attackers": float(r), "seed": s,
             "test_error": rng.uniform(0, 3), "all_acc": rng.uniform(), "src_acc": src,
             "asr": (1 - src) / 2, "cv": rng.uniform(), "aggregation_seconds": rng.uniform(0.1, 9),
-            "rounds": 10, "data_source": "made up",
+            "seconds": 10.0, "rounds": 10, "data_source": "made up",
         })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -60,8 +63,19 @@ def versus() -> pd.DataFrame:
     table = results(benchmarks=("imdb", "mnist-extreme"))
     for metric in ("src_acc", "asr"):
         table[f"{metric}_paper"] = table[metric]
-        table[f"{metric}_ours"] = table[metric] / 2
+        table[f"{metric}_ours"] = [Spread((x / 2, x / 4)) for x in table[metric]]
     return table
+
+
+def filtered() -> pd.DataFrame:
+    """MNIST-iid catches all attackers from the third round on; IMDB has nothing to name."""
+    rows = [
+        {"id": f"{b}{r}{s}", "benchmark": b, "defense": "lfighter", "attackers": r, "seed": s,
+         "round": t, "attackers_dropped": float(t >= 2), "honest_dropped": 0.25,
+         "named": 1.0 if b == "mnist-iid" else np.nan}
+        for b, r, s, t in product(("mnist-iid", "imdb"), (0.0, 10.0, 30.0), (0, 1), range(4))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 FIGURES = {
@@ -77,7 +91,9 @@ FIGURES = {
     "runtime": lambda: figures.runtime(
         tables.runtime(results(benchmarks=("mnist-iid", "imdb"))), ABOUT
     ),
+    "runtime with seeds": lambda: figures.runtime(tables.runtime(results(seeds=(0, 1))), ABOUT),
     "paper_vs_ours": lambda: figures.paper_vs_ours(versus(), ABOUT),
+    "filtering": lambda: figures.filtering(filtered(), ABOUT),
 }
 
 
@@ -91,8 +107,8 @@ def test_a_figure_says_what_it_shows(name):
     figure.draw_without_rendering()
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert figure.get_supxlabel().startswith(ABOUT)
-    assert all(ax.get_title() for ax in shown)
-    assert any(ax.get_xlabel() for ax in shown) or name == "runtime"
+    assert all(ax.get_title() for ax in shown) or name == "filtering"
+    assert any(ax.get_xlabel() for ax in shown) or name.startswith("runtime")
     assert any(ax.get_ylabel() for ax in shown)
     for legend in figure.legends:
         area = legend.get_window_extent()
@@ -161,10 +177,28 @@ def test_a_figure_is_saved_with_the_numbers_behind_it():
 
 
 def test_captions_name_scale_source_seeds_and_runs():
-    assert about(results(), "quick") == "Scale quick; data: made up; seed 0; 21 runs"
-    three = about(results(seeds=(0, 1, 2)), "quick")
-    assert "3 seeds" in three
-    assert "63 runs" in three
+    assert about(results(), "quick") == "MNIST-iid, scale quick; data: made up; seed 0; 21 runs"
+    both = results(seeds=(0, 1, 2), benchmarks=("mnist-iid", "imdb"))
+    assert about(both, "quick") == "Scale quick; data: made up; seeds 0 to 2; 126 runs"
+    assert "seeds 0, 2;" in about(results(seeds=(0, 2)), "quick")
+
+
+def test_a_caption_says_how_much_of_what_was_asked_for_is_there():
+    asked = lff.grid(["mnist-iid"], attackers=[0, 10, 30, 50], scale="quick")
+    there = results().assign(id=[e.id for e in asked[:21]])
+    assert about(there, "quick", asked).endswith("21 of 28 runs (75%), the others not run")
+    assert about(there, "quick", asked[:21]).endswith("; 21 runs")
+    assert about(there[:0], "quick", asked) == "Scale quick; none of 28 runs is recorded"
+
+
+def test_a_look_inside_a_round_is_described():
+    e = lff.experiment("mnist-mild", attackers=40, scale="smoke")
+    table = pd.DataFrame()
+    table.attrs = {"data_source": "made up", "round": 1}
+    looks = [(e, table), (e.replace(seed=1), table)]
+    assert about_looks(looks) == (
+        "MNIST-Mild, scale smoke; data: made up; seeds 0, 1; 2 runs, 40% attackers, round 2 of 3"
+    )
 
 
 def test_tables_hold_the_right_number_in_the_right_cell():
@@ -184,12 +218,11 @@ def test_tables_hold_the_right_number_in_the_right_cell():
     by_hand = given.set_index(["benchmark", "attackers", "defense"])["cv"]
     for benchmark, label in (("mnist-mild", "MNIST-Mild"), ("cifar10-iid", "CIFAR10-iid")):
         for ratio in (0, 30, 50):
-            assert (
-                table.loc[(label, ratio), "MKrum"]
-                == f"{by_hand[benchmark, ratio, 'multi_krum']:.2f}"
-            )
+            cell = Spread((by_hand[benchmark, ratio, "multi_krum"],))
+            assert table.loc[(label, ratio), "MKrum"] == cell
         assert pd.isna(table.loc[(label, 20), "MKrum"])  # not run
-    assert table.loc[("IMDB", 30), "Median"] == "NaN"  # run, Src-Acc zero in every round
+    zero = table.loc[("IMDB", 30), "Median"]  # run, Src-Acc zero in every round
+    assert f"{zero:.2f}" == "NaN"
 
 
 def test_a_table_is_saved_in_three_forms_with_the_best_in_bold():
@@ -208,17 +241,104 @@ def test_a_table_is_saved_in_three_forms_with_the_best_in_bold():
     assert pd.read_csv(folder / "name.csv", index_col=0)["A_1"].tolist() == [0.111, 2.0]
 
 
-def test_several_seeds_are_shown_as_mean_and_range():
-    assert series([0.1, 0.2, 0.6]) == "0.30 [0.10, 0.60]"
-    assert series([0.5]) == "0.50"
-    assert series([float("nan")]) == "NaN"
-    assert series([float("nan"), 0.3, float("nan")]) == "NaN in 2 of 3"
+def test_a_table_over_seeds_says_what_its_intervals_are():
+    spreads = [Spread((0.1, 0.3)), Spread((0.5, 0.5)), np.nan]
+    table = pd.DataFrame({"A": spreads}, index=pd.Index(["50% x", "y_1", "z"], name="of (%)"))
+    shown = save_table(table, "name", "smoke", about="Made up")
+    folder = figures_dir() / "smoke"
+    caption = "Made up; mean [min, max] of the seeds"
+    assert shown.caption == caption
+    assert (folder / "name.md").read_text().splitlines() == [
+        "| of (%) | A |",
+        "| --- | --- |",
+        "| 50% x | 0.20 [0.10, 0.30] |",
+        "| y_1 | 0.50 [0.50, 0.50] |",
+        "| z | -- |",
+        "",
+        caption,
+    ]
+    latex = (folder / "name.tex").read_text()
+    assert latex.startswith(f"% {caption}\n")
+    assert r"50\% x & 0.20 [0.10, 0.30] \\" in latex
+    assert r"y\_1 &" in latex
+    assert r"of (\%)" in latex
+    numbers = pd.read_csv(folder / "name.csv", index_col=0)
+    assert list(numbers.columns) == ["A", "A_min", "A_max"]
+    assert numbers.loc["50% x"].tolist() == pytest.approx([0.2, 0.1, 0.3])
+    assert numbers.loc["z"].isna().all()
 
 
 def test_a_ratio_that_was_not_run_is_a_gap_in_the_figure():
     panel = figures.robustness(results(ratios=(0, 40)), ABOUT).axes[0]
     drawn = panel.lines[0].get_ydata()
     assert np.isnan(drawn).tolist() == [False, True, True, True, False, True]
+    marked = [text.get_position()[0] for text in panel.texts if text.get_text() == "not run"]
+    assert marked == [10, 20, 30, 50]
+
+
+def test_a_method_that_was_asked_for_and_not_run_has_an_empty_panel():
+    table = results()
+    figure = figures.robustness(table[table["defense"] == "median"], ABOUT, ["median", "lfighter"])
+    empty = figure.axes[1]
+    assert empty.get_title() == "LFighter"
+    assert [text.get_text() for text in empty.texts] == ["not run"] * 6
+
+
+def test_curves_that_were_asked_for_and_not_run_are_named():
+    asked = {"mnist-iid": ["no attack", "fedavg"], "imdb": ["no attack", "multi_krum"]}
+    table = rounds()
+    figure = figures.stability(table[table["benchmark"] == "mnist-iid"], ABOUT, asked)
+    assert [ax.get_title() for ax in figure.axes] == ["MNIST-iid", "IMDB"]
+    assert [ax.get_xlabel() for ax in figure.axes] == [
+        "round",
+        "round\nnot run: FedAvg, no attack, MKrum",
+    ]
+
+
+def test_runtime_draws_means_ranges_and_gaps():
+    table = results(seeds=(0, 1))
+    given = table[table["defense"] == "median"].groupby("seed")["aggregation_seconds"].mean() / 10
+    asked = [lff.experiment("mnist-iid", defense=d) for d in ("median", "foolsgold")]
+    times = tables.runtime(table[table["defense"] == "median"], asked)
+    assert list(times["defense"]) == ["median", "foolsgold"]
+    panel = figures.runtime(times, ABOUT).axes[0]
+    assert [bar.get_height() for bar in panel.patches] == pytest.approx([given.mean()])
+    ends = panel.collections[0].get_segments()[0][:, 1]
+    assert tuple(ends) == pytest.approx((given.min(), given.max()))
+    assert panel.texts[-1].get_text() == "not run"
+    assert panel.texts[-1].get_position()[0] == 1
+
+
+def test_filtering_draws_every_attacked_run_and_leaves_gaps():
+    asked = [("mnist-iid", 50, 0), ("mnist-iid", 0, 0)]
+    figure = figures.filtering(filtered(), ABOUT, asked)
+    attackers, honest, named, _, _, imdb_named = figure.axes[:6]
+    shown = attackers.images[0].get_array()
+    assert shown.shape == (5, 4)  # two ratios and seeds, and one that was not run
+    assert shown[0].tolist() == [0, 0, 100, 100]
+    assert shown.mask[4].all()
+    assert honest.images[0].get_array()[:4].tolist() == [[25.0] * 4] * 4
+    assert named.images[0].get_array()[0].tolist() == [50] * 4  # one of two
+    assert imdb_named.images[0].get_array().mask.all()
+    assert [label.get_text() for label in attackers.get_yticklabels()] == ["10%", "30%", "50%"]
+    with pytest.raises(InputError, match="no attacked run of LFighter"):
+        figures.filtering(filtered()[:0], ABOUT)
+
+
+def test_ranges_of_seeds_are_drawn_beside_the_papers_numbers():
+    panel = figures.paper_vs_ours(versus(), ABOUT).axes[0]
+    given = versus().iloc[0]["src_acc"] * 100
+    ends = panel.collections[0].get_segments()[0]
+    assert ends[:, 0] == pytest.approx([given, given])
+    assert ends[:, 1] == pytest.approx([given / 4, given / 2])
+
+
+def test_a_test_error_beyond_the_axis_is_pointed_at():
+    table = results()
+    table.loc[(table["defense"] == "median") & (table["attackers"] == 30), "test_error"] = 1e18
+    panel = figures.robustness(table, ABOUT).axes[1]
+    arrows = [t.get_position()[0] for t in panel.texts if t.get_text() == "\N{UPWARDS ARROW}"]
+    assert arrows == [30]
 
 
 def test_an_unusual_ratio_has_a_row_of_its_own():

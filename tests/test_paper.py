@@ -10,6 +10,7 @@ from lff import paper
 from lff.benchmarks import BENCHMARKS
 from lff.errors import InputError
 from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES
+from lff.spread import Spread
 
 REPORTED = json.loads(files("lff").joinpath("reported.json").read_text(encoding="utf-8"))
 
@@ -117,14 +118,14 @@ def ours(*rows) -> pd.DataFrame:
 ON = ["benchmark", "attackers", "defense"]
 
 
-def test_compare_averages_seeds_and_keeps_the_papers_rows():
+def test_compare_spreads_over_seeds_and_keeps_the_papers_rows():
     table = ours(("imdb", 10.0, "median", 0, 0.2), ("imdb", 10.0, "median", 1, 0.4))
     both = paper.compare(table, paper.cv(), ON, ["cv"])
     assert list(both.columns) == [*ON, "cv_paper", "cv_ours", "cv_difference"]
     pd.testing.assert_frame_equal(both[ON], paper.cv()[ON])
     row = both[(both["benchmark"] == "imdb") & (both["defense"] == "median")].iloc[1]
     assert row["cv_paper"] == 0.11
-    assert row["cv_ours"] == pytest.approx(0.3)
+    assert row["cv_ours"] == Spread((0.2, 0.4))
     assert row["cv_difference"] == pytest.approx(0.19)
     assert both["cv_ours"].notna().sum() == 1
 
@@ -136,6 +137,8 @@ def test_compare_without_any_run():
 
 
 def test_compare_names_a_missing_column():
+    with pytest.raises(InputError, match="our table has no column seed"):
+        paper.compare(paper.cv(), paper.cv(), ON, ["cv"])
     table = ours(("imdb", 10.0, "median", 0, 0.2)).drop(columns="cv")
     with pytest.raises(InputError, match="our table has no column cv"):
         paper.compare(table, paper.cv(), ON, ["cv"])

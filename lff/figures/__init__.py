@@ -3,6 +3,7 @@
 The tables are what is saved as CSV beside each figure, so a figure can always be redrawn.
 """
 
+from lff.figures.filtering import filtering
 from lff.figures.gradients import components, components_extreme, magnitudes
 from lff.figures.robustness import robustness
 from lff.figures.runtime import runtime
@@ -14,6 +15,7 @@ __all__ = [
     "class_shares",
     "components",
     "components_extreme",
+    "filtering",
     "magnitudes",
     "paper_vs_ours",
     "robustness",

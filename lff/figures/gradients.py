@@ -39,14 +39,9 @@ def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
                 here = rounds[(rounds["benchmark"] == benchmark) & (rounds["attackers"] == ratio)]
                 for kind, (name, style) in kinds.items():
                     mean = here.groupby("round")[kind].mean()
-                    (line,) = ax.plot(
-                        mean.index + 1,
-                        mean,
-                        color=style.color,
-                        marker=style.marker,
-                        linestyle=dashes,
-                        markevery=max(1, len(mean) // 8),
-                    )
+                    look = style.line() | {"linestyle": dashes}
+                    every = max(1, len(mean) // 8)
+                    (line,) = ax.plot(mean.index + 1, mean, markevery=every, **look)
                     handles[f"{name}, {ratio:g}% attackers"] = line
                     if here["seed"].nunique() > 1:
                         by_round = here.groupby("round")[kind]
@@ -54,7 +49,7 @@ def magnitudes(rounds: pd.DataFrame, about: str) -> Figure:
                         ax.fill_between(mean.index + 1, by_round.min(), by_round.max(), **band)
             ax.set_title(BENCHMARKS[benchmark].label)
             round_axis(ax)
-            ax.set_ylim(bottom=0)
+            ax.set_ylim(0, ax.get_ylim()[1] * 1.03)
         axes[0].set_ylabel("mean gradient magnitude\nof a neuron")
         figure.legend(
             handles.values(), handles.keys(), loc="outside upper center", ncols=2, frameon=False
@@ -76,7 +71,7 @@ def components(table: pd.DataFrame, about: str) -> Figure:
         for ax, name in zip(axes, names, strict=True):
             _components_panel(ax, table[table["view"] == name])
             score = table.loc[table["view"] == name, "silhouette"].iloc[0]
-            ax.set_title(f"{name[0].upper()}{name[1:]}\nsilhouette {score:.2f}")
+            ax.set_title(f"{name[0].upper()}{name[1:]}\n{_silhouette(score)}")
         _good_bad_legend(figure)
         caption(figure, about)
     return figure
@@ -106,8 +101,8 @@ def components_extreme(table: pd.DataFrame, classes: Mapping[int, str], about: s
         ax.scatter(bad["pc1"], bad["pc2"], s=16, marker="X", color=BAD.color, label="bad update")
         ax.scatter(bad["pc1"], bad["pc2"], s=90, facecolors="none", edgecolors=BAD.color)
         _component_labels(ax, table)
-        ax.set_title(f"Relevant neurons\nsilhouette {table['silhouette'].iloc[0]:.2f}")
-        figure.legend(loc="outside right upper", frameon=False)
+        ax.set_title(f"Relevant neurons\n{_silhouette(table['silhouette'].iloc[0])}")
+        figure.legend(loc="outside right upper", frameon=False, handlelength=1)
         caption(figure, about)
     return figure
 
@@ -127,11 +122,15 @@ def _components_panel(ax: Axes, table: pd.DataFrame) -> None:
     _component_labels(ax, table)
 
 
+def _silhouette(score: float) -> str:
+    return f"silhouette {score:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
 def _component_labels(ax: Axes, table: pd.DataFrame) -> None:
     row = table.iloc[0]
     ax.set_xlabel(f"PC 1 ({row['explained1']:.0%} of variance)")
     ax.set_ylabel(f"PC 2 ({row['explained2']:.0%})")
-    ax.ticklabel_format(scilimits=(-2, 3))
+    ax.ticklabel_format(scilimits=(-2, 3), useMathText=True)
 
 
 def _good_bad_legend(figure: Figure) -> None:
@@ -139,4 +138,5 @@ def _good_bad_legend(figure: Figure) -> None:
         Line2D([], [], linestyle="", marker=style.marker, color=style.color, label=label)
         for style, label in ((GOOD, "good update"), (BAD, "bad update"))
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    place = {"loc": "outside upper center", "ncols": 2, "frameon": False, "handlelength": 1}
+    figure.legend(handles=handles, **place)

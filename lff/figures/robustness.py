@@ -10,19 +10,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from lff.defenses import get_defense
-from lff.figures.style import METRICS, WIDTH, band_note, caption, journal, new_figure
+from lff.figures.style import METRICS, WIDTH, band_note, caption, journal, new_figure, not_run
 from lff.scales import ATTACKER_RATIOS
 
+TOP = 100  # of the axis
 PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
 
 
-def robustness(table: pd.DataFrame, about: str, methods: Sequence[str] = PANEL_ORDER) -> Figure:
+def robustness(table: pd.DataFrame, about: str, methods: Sequence[str] | None = None) -> Figure:
     """All-Acc, Src-Acc, ASR and TE against the attacker ratio, one panel per method.
 
     `table` has one row per run of one benchmark (see `lff.results`). Several seeds give means
-    with the range of the seeds as bands; a ratio without a run is left empty.
+    with the range of the seeds as bands; a ratio without a run, or a method that is asked for in
+    `methods` and has none, is left empty and says so.
     """
-    methods = [m for m in methods if (table["defense"] == m).any()]
+    methods = methods or [m for m in PANEL_ORDER if (table["defense"] == m).any()]
     with journal():
         columns = min(3, len(methods))
         rows = -(-len(methods) // columns)
@@ -34,7 +36,7 @@ def robustness(table: pd.DataFrame, about: str, methods: Sequence[str] = PANEL_O
         for ax in axes.flat[len(methods) :]:
             ax.set_visible(False)
         for ax in axes[:, 0]:
-            ax.set_ylabel("percent")
+            ax.set_ylabel(f"percent; {METRICS['test_error'][0]}")
         for column in range(columns):
             last = max(r for r in range(rows) if r * columns + column < len(methods))
             axes[last, column].set_xlabel("attacker ratio (%)")
@@ -53,15 +55,19 @@ def _robustness_panel(ax: Axes, runs: pd.DataFrame) -> None:
         scaled = by_ratio[metric]
         factor = 10 if metric == "test_error" else 100
         values = (scaled.mean() * factor).reindex(ratios)  # a ratio that was not run is a gap
-        beyond = bool(values.max() > 100)  # a diverged model's test error leaves the panel
-        ax.plot(ratios, values, clip_on=beyond, zorder=3, **style.line())
-        if by_ratio.size().max() > 1:
+        beyond = values[values > TOP]  # a diverged model's test error leaves the panel
+        ax.plot(ratios, values, clip_on=len(beyond) > 0, zorder=3, **style.line())
+        for ratio in beyond.index:
+            ax.text(ratio, TOP, "\N{UPWARDS ARROW}", color=style.color, ha="center", va="top")
+        if runs["seed"].nunique() > 1:
             low, high = (bound.reindex(ratios) * factor for bound in (scaled.min(), scaled.max()))
             ax.fill_between(ratios, low, high, color=style.color, alpha=0.2, linewidth=0)
             ax.vlines(ratios, low, high, color=style.color, alpha=0.4)
-    ax.set_xticks([0, 10, 20, 30, 40, 50])
+    for ratio in bars.index[bars.isna()]:
+        not_run(ax, ratio)
+    ax.set_xticks(ATTACKER_RATIOS)
     ax.set_xlim(-5, 55)
-    ax.set_ylim(0, 100)
+    ax.set_ylim(0, TOP)
 
 
 def _robustness_legend(figure: Figure) -> None:

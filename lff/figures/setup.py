@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lff.figures.style import WIDTH, caption, journal, new_figure
 
@@ -29,6 +30,8 @@ def class_shares(table: pd.DataFrame, about: str) -> Figure:
             ax.set_title(name)
             ax.set_xlabel("peer")
             ax.set_xlim(-0.5, len(counts) - 0.5)
+            for axis in (ax.xaxis, ax.yaxis):
+                axis.set_major_locator(MaxNLocator(integer=True))
         axes[0].set_ylabel("examples")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(

@@ -1,6 +1,7 @@
 """How figures look: sizes of a journal column, color-blind safe colors, one look per method."""
 
 import io
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,12 @@ class Look:
 
     def line(self) -> dict:
         """As keyword arguments of `Axes.plot`."""
-        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
+        return {**self.points(), "linestyle": self.dashes}
+
+    def points(self) -> dict:
+        """The same for points without a line; thin shapes are larger, to look alike."""
+        size = {"*": 6.5, "P": 5, "X": 5}.get(self.marker, 4)
+        return {"color": self.color, "marker": self.marker, "markersize": size, "linestyle": ""}
 
 
 METHODS = {
@@ -48,7 +54,7 @@ GOOD, BAD = Look(BLUE, "o"), Look(RED, "X")
 METRICS = {
     "src_acc": ("Src-Acc", Look(BLUE, "o", "-")),
     "asr": ("ASR", Look(RED, "X", "--")),
-    "test_error": ("TE x 10", Look(BLACK, "^", ":")),
+    "test_error": ("TE \N{MULTIPLICATION SIGN} 10", Look(BLACK, "^", ":")),
 }
 
 
@@ -70,10 +76,10 @@ def journal() -> Iterator[None]:
                 "axes.titlesize": 8.5,
                 "axes.labelsize": 8,
                 "legend.fontsize": 7.5,
+                "legend.handlelength": 3,
                 "xtick.labelsize": 7.5,
                 "ytick.labelsize": 7.5,
                 "lines.linewidth": 1.3,
-                "lines.markersize": 4,
                 "axes.linewidth": 0.7,
                 "axes.spines.top": False,
                 "axes.spines.right": False,
@@ -95,7 +101,7 @@ class StudyFigure(Figure):
     def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
         picture = io.BytesIO()
         self.savefig(picture, format="png", dpi=130)
-        return picture.getvalue(), {"alt": self.get_supxlabel()}
+        return picture.getvalue(), {"alt": " ".join(self.get_supxlabel().split())}
 
 
 def new_figure(width: float, height: float) -> StudyFigure:
@@ -109,11 +115,19 @@ def round_axis(ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
+def not_run(ax: Axes, x: float) -> None:
+    """Say at `x` that there is no run: a gap is seen, not taken for a zero."""
+    place = {"rotation": 90, "ha": "center", "va": "bottom", "transform": ax.get_xaxis_transform()}
+    ax.text(x, 0.04, "not run", fontsize=5.5, color="0.45", **place)
+
+
 def band_note(table: pd.DataFrame) -> str:
     """What bands are, for the caption of a figure that draws them."""
-    return "; bands: range of the seeds" if table["seed"].nunique() > 1 else ""
+    return "; lines: mean, bands: range of the seeds" if table["seed"].nunique() > 1 else ""
 
 
 def caption(figure: Figure, text: str) -> None:
     """Say below the axes what the figure was made from: scale, data, seeds, number of runs."""
-    figure.supxlabel(text, fontsize=6.5, color="0.35", x=0.01, ha="left")
+    letters = int(21.5 * figure.get_figwidth())  # of this size that fit a line
+    wrapped = textwrap.fill(text, letters, break_on_hyphens=False)
+    figure.supxlabel(wrapped, fontsize=6.5, color="0.35", x=0.01, ha="left")

@@ -1,0 +1,192 @@
+"""Whom LFighter dropped, round by round, and whether it saw what was there.
+
+The paper reports none of this: which share of the attackers and of the honest peers was dropped,
+whether the defense locked on to the wrong cluster and recovered, what it costs when nobody
+attacks, and whether it named the attacked classes and found the kind of distribution.
+"""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from lff.benchmarks import Experiment
+from lff.claims.measures import ROBUST
+from lff.claims.registry import LEARNED
+from lff.metrics import averaged_rounds
+from lff.records import find
+from lff.spread import over_known_seeds
+from lff.tables import RUN, labelled, run_columns
+
+LFIGHTER = "lfighter"
+CELL = ["benchmark", "attackers"]
+
+ROUND = ("round", "rounds", "attackers_dropped", "honest_dropped", "wrong", "named", "distribution")
+
+EPISODE = (
+    "rounds", "rounds wrong", "first", "last", "end",
+    "attackers dropped at the end (%)", "honest dropped at the end (%)",
+)  # fmt: skip
+NEVER, RECOVERED, LOCKED = "never wrong", "recovered", "wrong at the end"
+
+
+def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
+    """One row per round of every recorded run of LFighter.
+
+    `attackers_dropped` and `honest_dropped` are shares of those present; `wrong` says that the
+    share of honest peers was the larger: worse than dropping peers by lot. `named` is how many of
+    source and target class are among the two neurons it looked at; `distribution` whether it found
+    the right kind (1 or 0). Both are missing where there is nothing to choose (one output neuron),
+    `named` also in Extreme, where neurons are chosen per peer, and where nobody attacks.
+    """
+    rows = []
+    for e in experiments:
+        record = find(e) if e.defense == LFIGHTER else None
+        for entry in record.history if record else []:
+            caught, saw = entry["caught"], entry["saw"]
+            attackers, honest = caught["attackers"], caught["honest"]
+            choice = len(entry["magnitudes"]) > 2
+            named = len({e.source_class, e.target_class} & set(saw.get("neurons", [])))
+            rows.append(
+                {
+                    **run_columns(e),
+                    "round": entry["round"],
+                    "rounds": e.rounds,
+                    "attackers_dropped": caught["true_positives"] / attackers
+                    if attackers
+                    else None,
+                    "honest_dropped": caught["false_positives"] / honest if honest else None,
+                    "wrong": caught["false_positives"] > caught["true_positives"],
+                    "named": named
+                    if choice and e.distribution != "extreme" and attackers
+                    else None,
+                    "distribution": (saw["distribution"] == "extreme")
+                    == (e.distribution == "extreme")
+                    if choice
+                    else None,
+                }
+            )
+    table = pd.DataFrame(rows, columns=["id", *RUN, *ROUND])
+    numbers = ["attackers_dropped", "honest_dropped", "named", "distribution"]
+    table = table.astype(dict.fromkeys(numbers, float))
+    return table.assign(wrong=table["honest_dropped"] > table["attackers_dropped"])
+
+
+def dropped(results: pd.DataFrame) -> pd.DataFrame:
+    """Which percentage of the attackers and of the honest peers LFighter dropped, all rounds."""
+    ours = results[results["defense"] == LFIGHTER]
+    shares = {
+        "attackers dropped (%)": 100 * ours["true_positive_rate"],
+        "honest peers dropped (%)": 100 * ours["false_positive_rate"],
+    }
+    return labelled(over_known_seeds(ours.assign(**shares), CELL, list(shares)))
+
+
+def holding(results: pd.DataFrame) -> pd.DataFrame:
+    """Does LFighter hold at each ratio? Its Src-Acc and ASR, and in how many seeds it is robust.
+
+    Robust is what the claims take it to be: Src-Acc and ASR at most 10 points worse than FedAvg's
+    without attack, of the same seed. Nothing is said of a seed whose model did not learn the
+    source class without attack, or whose run without attack is missing.
+    """
+    key = ["benchmark", "seed"]
+    without = results[(results["defense"] == "fedavg") & (results["attackers"] == 0)]
+    without = without.set_index(key)[["src_acc", "asr"]].add_prefix("without_")
+    ours = results[(results["defense"] == LFIGHTER) & (results["attackers"] > 0)]
+    ours = ours.join(without, on=key)
+    src, asr = ours["without_src_acc"] - ours["src_acc"], ours["asr"] - ours["without_asr"]
+    shares = {
+        "Src-Acc (%)": 100 * ours["src_acc"],
+        "ASR (%)": 100 * ours["asr"],
+        "Src-Acc lost (points)": 100 * src,
+    }
+    table = over_known_seeds(ours.assign(**shares), CELL, list(shares))
+    judged = ours.assign(robust=(src <= ROBUST) & (asr <= ROBUST))
+    judged = judged[ours["without_src_acc"] >= LEARNED].groupby(CELL)["robust"]
+    counts = judged.agg(["sum", "count"]).reindex(table.index)
+    texts = [_of(row) for row in counts.itertuples(index=False)]
+    return labelled(table).assign(**{"robust in seeds": texts})
+
+
+def episodes(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Per attacked run: in how many rounds LFighter was wrong, from when to when, and the end.
+
+    `end` is "never wrong", "recovered" (wrong, but in none of the last rounds, those that the
+    robustness figures average) or "wrong at the end".
+    """
+    rows = []
+    attacked = rounds[rounds["attackers"] > 0]
+    for _, run in attacked.groupby("id", sort=False):
+        last = run.tail(averaged_rounds(len(run)))
+        wrong = run.loc[run["wrong"], "round"] + 1
+        end = LOCKED if last["wrong"].any() else RECOVERED if len(wrong) else NEVER
+        rows.append(
+            {
+                **run.iloc[0][list(RUN)],
+                "rounds": len(run),
+                "rounds wrong": len(wrong),
+                "first": wrong.min() if len(wrong) else None,
+                "last": wrong.max() if len(wrong) else None,
+                "end": end,
+                "attackers dropped at the end (%)": 100 * last["attackers_dropped"].mean(),
+                "honest dropped at the end (%)": 100 * last["honest_dropped"].mean(),
+            }
+        )
+    return pd.DataFrame(rows, columns=[*RUN, *EPISODE])
+
+
+def wrong_runs(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The runs in which LFighter was wrong in some round."""
+    runs = episodes(rounds)
+    runs = runs[runs["rounds wrong"] > 0].set_index([*CELL, "seed"]).drop(columns="defense")
+    return labelled(runs)
+
+
+def lock_on(rounds: pd.DataFrame) -> pd.DataFrame:
+    """In how many seeds LFighter was never wrong, recovered, or was wrong at the end."""
+    runs = episodes(rounds)
+    counts = runs.groupby([*CELL, "end"], sort=False).size().unstack("end", fill_value=0)
+    counts = counts.reindex(columns=[NEVER, RECOVERED, LOCKED], fill_value=0)
+    wrong = 100 * runs["rounds wrong"] / runs["rounds"]
+    share = over_known_seeds(runs.assign(wrong=wrong), CELL, ["wrong"])["wrong"]
+    return labelled(counts.assign(**{"rounds wrong (%)": share}))
+
+
+def sight(rounds: pd.DataFrame) -> pd.DataFrame:
+    """In which percentage of the rounds LFighter saw what was there.
+
+    Both of source and target class among its two neurons; at least one of them; and the right
+    kind of distribution.
+    """
+    shares = {
+        "both classes named (%)": 100 * (rounds["named"] == 2).where(rounds["named"].notna()),
+        "one or both (%)": 100 * (rounds["named"] >= 1).where(rounds["named"].notna()),
+        "distribution found (%)": 100 * rounds["distribution"],
+    }
+    table = rounds.assign(**{name: column.astype(float) for name, column in shares.items()})
+    return labelled(over_known_seeds(table, CELL, list(shares)))
+
+
+def cost_of_peace(results: pd.DataFrame) -> pd.DataFrame:
+    """What LFighter costs when nobody attacks, against FedAvg with the same seed, in points."""
+    key = ["benchmark", "seed"]
+    calm = results[results["attackers"] == 0].set_index(key)
+    ours, fedavg = (calm[calm["defense"] == name] for name in (LFIGHTER, "fedavg"))
+    metrics = ["all_acc", "src_acc"]
+    lost = (fedavg[metrics] - ours[metrics]).reindex(ours.index) * 100
+    table = pd.DataFrame(
+        {
+            "honest peers dropped (%)": 100 * ours["false_positive_rate"],
+            "All-Acc lost (points)": lost["all_acc"],
+            "Src-Acc lost (points)": lost["src_acc"],
+        }
+    )
+    return labelled(over_known_seeds(table.reset_index(), ["benchmark"], list(table.columns)))
+
+
+def _share(dropped: int, present: int) -> float | None:
+    return dropped / present if present else None
+
+
+def _of(counts: tuple[float, float]) -> str | None:
+    held, judged = counts
+    return f"{held:.0f} of {judged:.0f}" if judged == judged else None

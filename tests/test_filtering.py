@@ -1,0 +1,174 @@
+"""Whom LFighter dropped and what it saw: counted by hand on records made up for it."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lff
+from lff import filtering
+from lff.metrics import Caught
+from lff.records import Record
+from lff.spread import Spread
+
+PEERS = 10
+
+
+def record(e, rounds, neurons=(), distribution="mild", classes=10) -> None:
+    """A run in which these attackers and honest peers (counts) were dropped, round by round."""
+    attackers = round(e.attackers / 100 * PEERS)
+    history = []
+    for t, (bad, good) in enumerate(rounds):
+        saw = {"distribution": distribution, "clusters": []}
+        if neurons:
+            saw["neurons"] = list(neurons[t])
+        history.append(
+            {"round": t, "test_error": 1.0, "all_acc": 0.9, "src_acc": 0.8, "asr": 0.1,
+             "dropped": [], "caught": asdict(Caught(bad, good, attackers, PEERS - attackers)),
+             "magnitudes": [1.0] * classes, "saw": saw}
+        )  # fmt: skip
+    seconds = dict.fromkeys(("training", "aggregation", "evaluation"), [0.1] * len(history))
+    provenance = {"data": {"source": "made up"}}
+    Record(e, list(range(attackers)), history, seconds, provenance).save()
+
+
+def experiment(benchmark="mnist-mild", **settings):
+    chosen = {"defense": "lfighter", "attackers": 40, "rounds": 4, "peers": PEERS}
+    return lff.experiment(benchmark, scale="smoke", **(chosen | settings))
+
+
+def test_rounds_are_counted_as_shares_of_those_present():
+    e = experiment()
+    record(e, [(4, 0), (1, 3), (0, 0), (2, 3)], neurons=[(7, 1), (1, 7), (7, 3), (2, 3)])
+    rounds = filtering.filtered_rounds([e, experiment(seed=1), experiment(defense="fedavg")])
+    assert rounds["attackers_dropped"].tolist() == [1, 0.25, 0, 0.5]
+    assert rounds["honest_dropped"].tolist() == [0, 0.5, 0, 0.5]
+    assert rounds["wrong"].tolist() == [False, True, False, False]  # half of both is by lot
+    assert rounds["named"].tolist() == [2, 2, 1, 0]
+    assert rounds["distribution"].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "saw", "named", "found"),
+    [
+        ({"benchmark": "mnist-extreme"}, {"distribution": "extreme"}, None, 1),
+        ({"benchmark": "mnist-extreme"}, {"distribution": "mild", "neurons": [(7, 1)]}, None, 0),
+        ({"benchmark": "mnist-iid"}, {"distribution": "extreme"}, 0, 0),
+        ({"benchmark": "imdb"}, {"classes": 1, "neurons": [(0,)]}, None, None),
+        ({"attackers": 0}, {"neurons": [(7, 1)]}, None, 1),
+    ],
+)
+def test_nothing_is_said_where_there_is_nothing_to_see(settings, saw, named, found):
+    e = experiment(rounds=1, **settings)
+    record(e, [(0, 0)], **saw)
+    row = filtering.filtered_rounds([e]).iloc[0]
+    for value, expected in ((row["named"], named), (row["distribution"], found)):
+        assert np.isnan(value) if expected is None else value == expected
+
+
+def test_sight_is_a_percentage_of_the_rounds_of_each_seed():
+    runs = [experiment(seed=s) for s in (0, 1)]
+    record(runs[0], [(0, 0)] * 4, neurons=[(7, 1), (1, 7), (7, 3), (2, 3)])
+    record(runs[1], [(0, 0)] * 4, neurons=[(7, 1)] * 4, distribution="extreme")
+    row = filtering.sight(filtering.filtered_rounds(runs)).loc[("MNIST-Mild", 40)]
+    assert row["both classes named (%)"] == Spread((50.0, 100.0))
+    assert row["one or both (%)"] == Spread((75.0, 100.0))
+    assert row["distribution found (%)"] == Spread((100.0, 0.0))
+
+
+RIGHT, WRONG = (4, 0), (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "end", "first", "last"),
+    [
+        ([RIGHT] * 8, "never wrong", None, None),
+        ([WRONG] * 8, "wrong at the end", 1, 8),
+        ([WRONG, WRONG, RIGHT, WRONG, *[RIGHT] * 4], "recovered", 1, 4),
+        ([*[RIGHT] * 6, WRONG, RIGHT], "wrong at the end", 7, 7),  # of 8 rounds, 2 are the end
+        ([*[RIGHT] * 5, WRONG, RIGHT, RIGHT], "recovered", 6, 6),
+    ],
+)
+def test_an_episode_is_told_by_its_end(rounds, end, first, last):
+    e = experiment(rounds=len(rounds))
+    record(e, rounds)
+    seen = filtering.filtered_rounds([e])
+    run = filtering.episodes(seen).iloc[0]
+    wrong = rounds.count(WRONG)
+    assert (run["end"], run["rounds wrong"]) == (end, wrong)
+    if wrong:
+        assert (run["first"], run["last"]) == (first, last)
+        shown = filtering.wrong_runs(seen).loc[("MNIST-Mild", 40, 0)]
+        assert shown["end"] == end
+    else:
+        assert filtering.wrong_runs(seen).empty
+    assert run["attackers dropped at the end (%)"] == 100 * rounds[-2:].count(RIGHT) / 2
+
+
+def test_seeds_are_counted_by_their_end():
+    runs = [experiment(seed=s) for s in range(3)]
+    for e, rounds in zip(runs, [[RIGHT] * 4, [WRONG] * 4, [WRONG] * 4], strict=True):
+        record(e, rounds)
+    table = filtering.lock_on(filtering.filtered_rounds(runs))
+    row = table.loc[("MNIST-Mild", 40)]
+    assert row[["never wrong", "recovered", "wrong at the end"]].tolist() == [1, 0, 2]
+    assert row["rounds wrong (%)"] == Spread((0.0, 100.0, 100.0))
+
+
+def results(*rows) -> pd.DataFrame:
+    columns = ["benchmark", "defense", "attackers", "seed", "src_acc", "asr", "all_acc"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(true_positive_rate=0.5, false_positive_rate=0.25)
+
+
+def test_robust_is_judged_seed_by_seed_against_the_same_seed():
+    """Seed 0 loses 5 points, seed 1 20; seed 2 has no run without attack, seed 3 never learned."""
+    given = results(
+        ("imdb", "fedavg", 0.0, 0, 0.9, 0.05, 0.9),
+        ("imdb", "fedavg", 0.0, 1, 0.8, 0.05, 0.9),
+        ("imdb", "fedavg", 0.0, 3, 0.1, 0.05, 0.9),
+        ("imdb", "lfighter", 30.0, 0, 0.85, 0.10, 0.9),
+        ("imdb", "lfighter", 30.0, 1, 0.60, 0.05, 0.9),
+        ("imdb", "lfighter", 30.0, 2, 0.90, 0.05, 0.9),
+        ("imdb", "lfighter", 30.0, 3, 0.10, 0.05, 0.9),
+    )
+    row = filtering.holding(given).loc[("IMDB", 30)]
+    assert row["robust in seeds"] == "1 of 2"
+    assert row["Src-Acc (%)"].values == pytest.approx((85, 60, 90, 10))
+    assert row["Src-Acc lost (points)"].values == pytest.approx((5, 20, 0))
+    flipped = given.assign(asr=given["asr"] + 0.2 * (given["attackers"] > 0))
+    assert filtering.holding(flipped).loc[("IMDB", 30), "robust in seeds"] == "0 of 2"
+
+
+def test_peace_is_compared_with_the_same_seed():
+    given = results(
+        ("imdb", "fedavg", 0.0, 0, 0.9, 0, 0.8),
+        ("imdb", "fedavg", 0.0, 1, 0.7, 0, 0.8),
+        ("imdb", "lfighter", 0.0, 0, 0.8, 0, 0.9),
+        ("imdb", "lfighter", 0.0, 1, 0.7, 0, 0.7),
+        ("imdb", "lfighter", 0.0, 2, 0.7, 0, 0.7),
+        ("imdb", "lfighter", 30.0, 0, 0.1, 0, 0.1),
+    )
+    row = filtering.cost_of_peace(given).loc["IMDB"]
+    assert row["Src-Acc lost (points)"].values == pytest.approx((10, 0))
+    assert row["All-Acc lost (points)"].values == pytest.approx((-10, 10))
+    assert row["honest peers dropped (%)"] == Spread((25.0, 25.0, 25.0))
+
+
+def test_dropped_shares_are_percentages():
+    row = filtering.dropped(results(("imdb", "lfighter", 30.0, 0, 0.1, 0, 0.1))).loc[("IMDB", 30)]
+    assert row.tolist() == [Spread((50.0,)), Spread((25.0,))]
+
+
+def test_without_a_run_there_are_tables_without_rows():
+    rounds, nothing = filtering.filtered_rounds([experiment()]), results()
+    for table in (
+        filtering.sight(rounds),
+        filtering.lock_on(rounds),
+        filtering.wrong_runs(rounds),
+        filtering.holding(nothing),
+        filtering.cost_of_peace(nothing),
+        filtering.dropped(nothing),
+    ):
+        assert table.empty

@@ -51,10 +51,7 @@ def choose_engine(
     `model` are the arguments of `lff.models.build`, from which workers build their own, and
     `flat` is the model of this process.
     """
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
-    if type(workers) is not int or workers < 1:
-        raise InputError(f"workers must be a whole number of at least 1, not {workers!r}")
+    check_engine(name, workers)
     on_cpu = train_x.device.type == "cpu"
     stackable = model["name"] == "cnn" and training.optimizer == "sgd"
     if name == "stacked" and not stackable:
@@ -66,6 +63,14 @@ def choose_engine(
     if workers > 1:
         return Workers(workers, model, flat.layout.output_layer, train_x, training)
     return Loop(flat, train_x, training)
+
+
+def check_engine(name: str, workers: int) -> None:
+    """Refuse an engine there is not, and a number of workers that is none."""
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    if type(workers) is not int or workers < 1:
+        raise InputError(f"workers must be a whole number of at least 1, not {workers!r}")
 
 
 class Loop:

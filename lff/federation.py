@@ -55,7 +55,6 @@ class Federation:
         self.data = load(benchmark.dataset, data=e.data, vocabulary=e.vocabulary).to(device)
         self.provenance = provenance(self.data, self.device)  # of the code that now begins to run
         self.classes = len(self.data.classes)
-        self._check_classes()
         self.test = self._test_examples()
         self.peers, self.attackers = self._make_peers()
         self.training = LocalTraining(
@@ -207,15 +206,6 @@ class Federation:
             provenance=self.provenance,
         )
 
-    def _check_classes(self) -> None:
-        for name in ("source_class", "target_class"):
-            value = getattr(self.experiment, name)
-            if value >= self.classes:
-                raise InputError(
-                    f"{name} must be between 0 and {self.classes - 1} for {self.data.source}, "
-                    f"not {value}"
-                )
-
     def _test_examples(self) -> tuple[Tensor, Tensor]:
         """The test examples, the same for every seed."""
         size = _size("test_examples", self.experiment.test_examples, len(self.data.test_y))
@@ -228,6 +218,11 @@ class Federation:
         e = self.experiment
         labels = self.data.train_y.cpu().numpy()
         size = _size("examples", e.examples, len(labels))
+        if e.batch_size > size:
+            raise InputError(
+                f"batch_size must be between 1 and {size}, the number of training examples, "
+                f"not {e.batch_size}"
+            )
         used = numpy_generator(e.seed, "examples").permutation(len(labels))[:size]
         rng = numpy_generator(e.seed, "partition")
         shares = partition(labels[used], e.peers, e.distribution, rng, alpha=e.alpha)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from lff.benchmarks import Experiment
-from lff.errors import InputError, RecordError
+from lff.errors import InputError, RecordError, unknown
 from lff.fingerprint import method
 from lff.metrics import coefficient_of_variation, last_rounds
 from lff.paths import results_dir
+from lff.scales import SCALES
 from lff.writing import write_atomically
 
 logger = logging.getLogger("lff")
@@ -111,7 +112,7 @@ def dump(content: dict[str, Any]) -> str:
 
 def path_of(experiment: Experiment, folder: Path | None = None) -> Path:
     """Where the record of an experiment is, or would be."""
-    return (folder or results_dir()) / experiment.scale / f"{experiment.id}.json"
+    return Path(folder or results_dir()) / experiment.scale / f"{experiment.id}.json"
 
 
 def find(experiment: Experiment, folder: Path | None = None) -> Record | None:
@@ -183,7 +184,9 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Record]:
     """All records, in the order of their names; one that is refused is named and passed over."""
-    for path in sorted((folder or results_dir()).glob(f"{scale or '*'}/*.json")):
+    if scale is not None and scale not in list(SCALES):
+        raise unknown("scale", scale, SCALES)
+    for path in sorted(Path(folder or results_dir()).glob(f"{scale or '*'}/*.json")):
         try:
             yield load(path)
         except RecordError as error:

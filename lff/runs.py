@@ -15,6 +15,7 @@ from lff.benchmarks import BENCHMARKS, Experiment
 from lff.checkpoints import Checkpoint, checkpoint_path, checkpoint_path_of, load_checkpoint
 from lff.defenses import get_defense
 from lff.defenses.options import format_options, parse_options
+from lff.engines import check_engine
 from lff.errors import InputError, unknown
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
@@ -72,6 +73,7 @@ def run(
     elif settings:
         raise InputError("settings belong to a benchmark's name, not to a finished Experiment")
     chosen = choose_device(device)
+    check_engine(engine, workers)
     tidy(folder)
     record = records.find(e, folder)
     if record is None:
@@ -90,7 +92,7 @@ def tidy(folder: Path | None = None) -> None:
 
     Whatever a living process is working on is left alone.
     """
-    for path in abandoned(folder or results_dir()):
+    for path in abandoned(Path(folder or results_dir())):
         checkpoint = checkpoint_path_of(path)
         discard(temporary_of(checkpoint))
         if path.exists():

@@ -15,7 +15,7 @@ import torch
 
 from lff import records
 from lff.benchmarks import BENCHMARKS, Experiment
-from lff.errors import unknown
+from lff.errors import InputError, unknown
 from lff.progress import bar
 from lff.runs import choose_device, experiment, run, tidy
 from lff.scales import SCALES
@@ -46,8 +46,12 @@ def grid(
 
     `settings` are common to all (`rounds`, `alpha`, ...).
     """
-    if scale not in SCALES:
+    if scale not in list(SCALES):
         raise unknown("scale", scale, SCALES)
+    lists = {"benchmarks": benchmarks, "defenses": defenses, "attackers": attackers}
+    for name, value in {**lists, "seeds": seeds}.items():
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InputError(f"{name} must be a list, not {value!r}")
     experiments = []
     for benchmark in benchmarks or BENCHMARKS:
         cells = SCALES[scale].grid(benchmark)
@@ -83,6 +87,8 @@ def run_all(
     Experiments with a defense or attack of the caller's own run in this process.
     """
     choose_device(device)
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        raise InputError(f"jobs must be a whole number of at least 1, not {jobs!r}")
     tidy(folder)
     outcome = Outcome()
     waiting = []

@@ -276,7 +276,6 @@ def test_an_attack_from_a_notebook_cell_runs_by_name(tiny, registries):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"source_class": 10}, "source_class must be between 0 and 9 for MNIST 5k"),
     ({"examples": 10**6}, "examples must be between 1 and "),
     ({"test_examples": 10**6}, "test_examples must be between 1 and "),
     ({"distribution": "extreme", "peers": 15}, "multiple of 10 peers"),

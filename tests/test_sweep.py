@@ -91,10 +91,10 @@ def test_a_run_that_kills_every_worker_is_reported(tiny, monkeypatch):
 
 def test_a_failing_run_is_reported_and_the_others_go_on(tiny):
     good = lff.grid(["mnist-iid"], ["fedavg"], [0], **tiny)
-    bad = lff.grid(["mnist-iid"], ["fedavg"], [0], **(tiny | {"source_class": 11}))
+    bad = lff.grid(["mnist-iid"], ["fedavg"], [0], **(tiny | {"examples": 10**6}))
     outcome = lff.run_all(good + bad, jobs=1, progress=False)
     assert outcome.done == good
-    assert "source_class must be between 0 and 9" in outcome.failed[bad[0].id]
+    assert "examples must be between 1 and" in outcome.failed[bad[0].id]
 
 
 def test_a_defense_of_the_callers_own_runs_beside_the_others(tiny, monkeypatch):

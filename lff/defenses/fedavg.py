@@ -4,23 +4,25 @@ B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decen
 AISTATS 2017.
 """
 
+from typing import Literal, get_args
+
 import torch
 
 from lff.defenses.registry import defense
 from lff.errors import unknown
 from lff.updates import Decision, Updates, weighted_mean
 
-WEIGHING = ("examples", "equal")
+Weighing = Literal["examples", "equal"]
 
 
 @defense("fedavg", label="FedAvg")
-def fedavg(updates: Updates, *, weighing: str = "examples") -> Decision:
+def fedavg(updates: Updates, *, weighing: Weighing = "examples") -> Decision:
     """Average the updates in proportion to the peers' numbers of examples.
 
     `weighing="equal"` weighs all peers the same, as the paper's released code does.
     """
-    if weighing not in WEIGHING:
-        raise unknown("weighing", weighing, WEIGHING)
+    if weighing not in get_args(Weighing):
+        raise unknown("weighing", weighing, get_args(Weighing))
     by_examples = weighing == "examples"
     return weighted_mean(
         updates, updates.examples if by_examples else torch.ones_like(updates.examples)

@@ -6,6 +6,7 @@ Names follow the paper: `imax` are output neurons of highest gradient magnitude,
 """
 
 import math
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,14 +19,14 @@ from lff.errors import InputError, unknown
 from lff.seeds import stream
 from lff.updates import Decision, Updates, average_without
 
-DISTRIBUTION = ("discovered", "declared", "iid", "mild", "extreme")
-DENSITY = ("angle", "cosine")
+Distribution = Literal["discovered", "declared", "iid", "mild", "extreme"]
+Density = Literal["angle", "cosine"]
 OUTLIER = -1
 
 
 @defense("lfighter", label="LFighter")
 def lfighter(
-    updates: Updates, *, distribution: str = "discovered", density: str = "angle"
+    updates: Updates, *, distribution: Distribution = "discovered", density: Density = "angle"
 ) -> Decision:
     """Filter out the potentially bad updates and average the rest (Algorithm 1).
 
@@ -34,10 +35,10 @@ def lfighter(
     (`iid`, `mild`, `extreme`). `density="cosine"` measures clusters by 1 - cosine as the released
     code does, instead of by angles.
     """
-    if distribution not in DISTRIBUTION:
-        raise unknown("distribution", distribution, DISTRIBUTION)
-    if density not in DENSITY:
-        raise unknown("density", density, DENSITY)
+    if distribution not in get_args(Distribution):
+        raise unknown("distribution", distribution, get_args(Distribution))
+    if density not in get_args(Density):
+        raise unknown("density", density, get_args(Density))
     # k-means starts from random rows and HDBSCAN breaks ties by position: peers come by their ids.
     rows = torch.tensor(updates.peers, device=updates.weights.device).argsort(stable=True)
     gradients = updates.output_layer[rows].double()  # {nabla^{L,t}_k | k in S}
@@ -64,7 +65,7 @@ def relevant_neurons(gradients: Tensor) -> list[int]:
 
 
 def filter_mild(
-    data: Tensor, *, seed: int = 0, density: str = "angle"
+    data: Tensor, *, seed: int = 0, density: Density = "angle"
 ) -> tuple[Tensor, dict[str, list]]:
     """FILTER_MILD (Procedure 1): the smaller and/or denser of two k-means clusters is bad.
 
@@ -100,7 +101,7 @@ def kmeans(data: Tensor, seed: int) -> Tensor:
     return torch.from_numpy((labels != labels[0]).astype(np.int64)).to(data.device)
 
 
-def cluster_inverse_density(gradients: Tensor, density: str = "angle") -> float:
+def cluster_inverse_density(gradients: Tensor, density: Density = "angle") -> float:
     """CLUSTER_INVERSE_DENSITY: the mean over i of the largest angle theta_ij within the cluster."""
     cosine = cosines(gradients)
     theta = torch.arccos(cosine) if density == "angle" else 1 - cosine

@@ -10,6 +10,8 @@ def parse_options(options: dict[str, Any] | str) -> dict[str, Any]:
     """Options from `name=value,...`; values are JSON scalars, anything else is a text."""
     if isinstance(options, dict):
         return options
+    if not isinstance(options, str):
+        raise InputError(f"options are a dict or a text name=value,..., not {options!r}")
     return dict(parse_pair("option", part) for part in filter(None, options.split(",")))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from lff.errors import InputError, TrainingError, unknown
 from lff.scales import PAPER_DEFENSES
@@ -43,10 +43,20 @@ class Defense:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def check(self, options: dict[str, Any]) -> None:
-        """Refuse options this defense does not have."""
-        for option in options:
+        """Refuse options this defense does not have, and values its annotations rule out."""
+        parameters = inspect.signature(self.factory).parameters
+        for option, value in options.items():
             if option not in self.options():
                 raise unknown(f"option of {self.name}", option, self.options())
+            kind = parameters[option].annotation
+            choices = get_args(kind) if get_origin(kind) is Literal else ()
+            if choices and value not in choices:
+                raise unknown(f"{option} of {self.name}", value, map(str, choices))
+            types = (int, float) if kind is float else (kind,)
+            if kind in (bool, int, float, str) and type(value) not in types:
+                raise InputError(
+                    f"option {option} of {self.name} must be of type {kind.__name__}, not {value!r}"
+                )
 
 
 _defenses: dict[str, Defense] = {}

@@ -27,6 +27,9 @@ lab: $(READY)
 	@$(BIN)/jupyter lab notebooks
 
 bench: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[bench]'
+	@echo "Measuring (some minutes; best on a machine that does nothing else) ..."
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 lint: $(READY)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from lff.provenance import commit, device_name
 
 RESULTS = Path(__file__).parent / "results"
+Name = TypeVar("Name")
 PACKAGES = ("lff", "torch", "numpy", "scikit-learn", "scipy", "byzfl")
 
 
@@ -59,29 +60,35 @@ def threads(count: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Timing:
-    """The least of a contestant's times, in seconds, and of how many."""
+    """The least of a contestant's times, in seconds, and of how many.
 
-    seconds: float
+    On a busy machine the processor time of one thread says more than the time elapsed.
+    """
+
+    seconds: float  # elapsed
+    processor: float  # used by all threads of this process
     runs: int
 
 
 def side_by_side(
-    contestants: dict[str, Callable[[], Any]], *, passes: int = 5, budget: float = 30.0
-) -> dict[str, Timing]:
+    contestants: dict[Name, Callable[[], Any]], *, passes: int = 5, budget: float = 30.0
+) -> dict[Name, Timing]:
     """Time the contestants in turn, pass after pass, and keep each one's minimum.
 
     On a shared machine a disturbance then hits all alike, and the minimum is what the machine
     can do. A contestant who has used up `budget` seconds sits out the remaining passes.
     """
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+    times: dict[Name, list[tuple[float, float]]] = {name: [] for name in contestants}
     for _ in range(passes):
+        gc.collect()
         for name, run in contestants.items():
-            if sum(times[name]) <= budget:
-                gc.collect()
-                start = time.perf_counter()
+            if sum(elapsed for elapsed, _ in times[name]) <= budget:
+                start, started = time.perf_counter(), time.process_time()
                 run()
-                times[name].append(time.perf_counter() - start)
-    return {name: Timing(min(taken), len(taken)) for name, taken in times.items()}
+                used = time.process_time() - started
+                times[name].append((time.perf_counter() - start, used))
+    least = {name: [min(each) for each in zip(*runs, strict=True)] for name, runs in times.items()}
+    return {name: Timing(*both, runs=len(times[name])) for name, both in least.items()}
 
 
 def peak_extra_memory(run: Callable[[], Any]) -> int | None:

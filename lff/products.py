@@ -3,7 +3,7 @@
 They go to `figures/<scale>/`, so that no scale's product is taken for another's.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,18 +65,19 @@ def save_table(
     scale: str,
     *,
     about: str = "",
-    digits: int = 2,
+    digits: int | Mapping[str, int] = 2,
     best: str | None = None,
 ) -> "pd.io.formats.style.Styler":
     """Write a table as CSV, Markdown and LaTeX; returns it for display.
 
-    Numbers are shown to `digits`; `best` ("min" or "max") sets the best number of each row in
-    bold. What is missing is shown as missing. The caption is `about`, and what an interval is.
+    Numbers are shown to `digits`, given for all columns or by their name; `best` ("min" or "max")
+    sets the best number of each row in bold. What is missing is shown as missing. The caption is
+    `about`, and what an interval is.
     """
     stem = _stem(name, scale)
     as_numbers(table).to_csv(stem.with_suffix(".csv"))
     caption = "; ".join(filter(None, [about, INTERVAL if several(table) else ""]))
-    text = table.map(lambda value: _shown(value, digits))
+    text = table.apply(lambda column: column.map(_to_text(column.name, digits)))
     bold = _best(table, text, best)
     below = f"\n{caption}\n" if caption else ""
     stem.with_suffix(".md").write_text(markdown(text.mask(bold, "**" + text + "**")) + below)
@@ -109,6 +110,11 @@ def _best(table: pd.DataFrame, text: pd.DataFrame, best: str | None) -> pd.DataF
     numbers = text.map(lambda shown: shown.split(" ")[0]).apply(pd.to_numeric, errors="coerce")
     winner = numbers.min(axis=1) if best == "min" else numbers.max(axis=1)
     return numbers.eq(winner, axis=0)
+
+
+def _to_text(name: str, digits: int | Mapping[str, int]) -> Callable[[object], str]:
+    number = digits if isinstance(digits, int) else digits.get(name, 2)
+    return lambda value: _shown(value, number)
 
 
 def _shown(value: object, digits: int) -> str:

@@ -194,6 +194,15 @@ def filled(results: pd.DataFrame, asked: Sequence[Experiment]) -> pd.DataFrame:
     return labelled(pd.DataFrame(rows).set_index("benchmark"))
 
 
+def with_gaps(table: pd.DataFrame, asked: Iterable[Experiment]) -> pd.DataFrame:
+    """A table by benchmark, or by benchmark and ratio, with a row for all that was `asked` for."""
+    ratios = table.index.nlevels > 1
+    cells = {(e.benchmark, e.attackers if ratios else 0) for e in asked}
+    ordered = sorted(cells, key=lambda cell: (list(BENCHMARKS).index(cell[0]), cell[1]))
+    rows = [(BENCHMARKS[b].label, _whole(r)) if ratios else BENCHMARKS[b].label for b, r in ordered]
+    return table.reindex([*rows, *(row for row in table.index if row not in rows)])
+
+
 def methods_of(results: pd.DataFrame) -> list[str]:
     """The methods of a table, in order."""
     return _in_order(results["defense"])

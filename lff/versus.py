@@ -19,6 +19,9 @@ LABELS = {
     "bad": "magnitude of bad",
     "angle": "angle (degrees)",
 }
+HEADLINE_DIGITS = {
+    f"{name} (%), {who}": 0 for name in ("Src-Acc", "ASR") for who in ("paper", "ours")
+}
 PARTS = ("paper", "ours", "difference")
 CELL = ["benchmark", "attackers", "defense"]
 

@@ -291,7 +291,7 @@ def test_curves_that_were_asked_for_and_not_run_are_named():
     assert [ax.get_title() for ax in figure.axes] == ["MNIST-iid", "IMDB"]
     assert [ax.get_xlabel() for ax in figure.axes] == [
         "round",
-        "round\nnot run: FedAvg, no attack, MKrum",
+        "round\nnot run: FedAvg (no attack), MKrum",
     ]
 
 

@@ -157,3 +157,15 @@ def test_the_papers_numbers_stand_beside_ours():
     assert row["CV, ours"] == Spread((0.2, 0.4))
     assert row["CV, difference"] == pytest.approx(0.19)
     assert table["CV, ours"].notna().sum() == 1
+
+
+def test_rows_without_a_run_are_shown_as_gaps():
+    asked = lff.grid(["imdb", "mnist-iid"], ["lfighter"], [30, 10], scale="smoke")
+    cells = pd.MultiIndex.from_tuples([("MNIST-iid", 30), ("MNIST-Mild", 25)])
+    table = tables.with_gaps(pd.DataFrame({"x": [1.0, 2.0]}, index=cells), asked)
+    assert list(table.index) == [
+        ("MNIST-iid", 10), ("MNIST-iid", 30), ("IMDB", 10), ("IMDB", 30), ("MNIST-Mild", 25),
+    ]  # fmt: skip
+    assert table["x"].fillna(0).tolist() == [0, 1, 0, 0, 2]
+    alone = tables.with_gaps(pd.DataFrame({"x": [1.0]}, index=["IMDB"]), asked)
+    assert list(alone.index) == ["MNIST-iid", "IMDB"]

@@ -16,7 +16,7 @@ from lff.figures.style import WIDTH, caption, journal, new_figure
 _COLUMNS = {
     "attackers_dropped": "attackers dropped",
     "honest_dropped": "honest peers dropped",
-    "named": "source and target class named",
+    "named": "attacked classes named",
 }
 
 Row = tuple[str, float, int]  # benchmark, attacker ratio, seed
@@ -82,7 +82,10 @@ def _panel(ax: Axes, here: pd.DataFrame, lines: list[Row], column: str) -> AxesI
     centers = [(first + end - 1) / 2 for first, end in zip(firsts, ends, strict=True)]
     ax.set_yticks(centers, [f"{ratios[first]:g}%" for first in firsts])
     ax.tick_params(axis="y", length=0)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    if len(here):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    else:
+        ax.set_xticks([])
     for side in ("top", "right"):
         ax.spines[side].set_visible(True)
     return image

@@ -8,11 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from pandas.api.typing import SeriesGroupBy
 
 from lff.defenses import get_defense
 from lff.figures.style import METRICS, WIDTH, band_note, caption, journal, new_figure, not_run
 from lff.scales import ATTACKER_RATIOS
 
+_BESIDE = {"src_acc": -0.7, "asr": 0.7, "test_error": 0, "all_acc": 2}  # ranges side by side
 TOP = 100  # of the axis
 PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
 
@@ -60,14 +62,21 @@ def _robustness_panel(ax: Axes, runs: pd.DataFrame) -> None:
         for ratio in beyond.index:
             ax.text(ratio, TOP, "\N{UPWARDS ARROW}", color=style.color, ha="center", va="top")
         if runs["seed"].nunique() > 1:
-            low, high = (bound.reindex(ratios) * factor for bound in (scaled.min(), scaled.max()))
+            low, high = (bound.reindex(ratios) * factor for bound in _ends(scaled))
             ax.fill_between(ratios, low, high, color=style.color, alpha=0.2, linewidth=0)
-            ax.vlines(ratios, low, high, color=style.color, alpha=0.4)
+            ax.vlines(ratios + _BESIDE[metric], low, high, color=style.color, alpha=0.5)
+    if runs["seed"].nunique() > 1:
+        low, high = (bound.reindex(ratios) * 100 for bound in _ends(by_ratio["all_acc"]))
+        ax.vlines(ratios + _BESIDE["all_acc"], low, high, color="0.45")
     for ratio in bars.index[bars.isna()]:
         not_run(ax, ratio)
     ax.set_xticks(ATTACKER_RATIOS)
     ax.set_xlim(-5, 55)
     ax.set_ylim(0, TOP)
+
+
+def _ends(values: SeriesGroupBy) -> tuple[pd.Series, pd.Series]:
+    return values.min(), values.max()
 
 
 def _robustness_legend(figure: Figure) -> None:

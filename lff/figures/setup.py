@@ -31,7 +31,7 @@ def class_shares(table: pd.DataFrame, about: str) -> Figure:
             ax.set_xlabel("peer")
             ax.set_xlim(-0.5, len(counts) - 0.5)
             for axis in (ax.xaxis, ax.yaxis):
-                axis.set_major_locator(MaxNLocator(integer=True))
+                axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         axes[0].set_ylabel("examples")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(

@@ -36,7 +36,8 @@ def stability(
     asked = asked or {}
     benchmarks = list(dict.fromkeys([*asked, *rounds["benchmark"]]))
     with journal():
-        figure = new_figure(WIDTH, 2.6)
+        alone = len(benchmarks) == 1
+        figure = new_figure(0.6 * WIDTH if alone else WIDTH, 2.6)
         axes = figure.subplots(1, len(benchmarks), squeeze=False, sharey=True)[0]
         curves = sorted(dict.fromkeys(rounds["curve"]), key=lambda curve: curve != REFERENCE)
         for ax, benchmark in zip(axes, benchmarks, strict=True):
@@ -57,7 +58,8 @@ def stability(
             Line2D([], [], label=_curve_label(curve), **_curve_style(curve, curves))
             for curve in curves
         ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+        columns = 2 if alone else 4
+        figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
         caption(figure, about + band_note(rounds))
     return figure
 
@@ -77,7 +79,7 @@ def _stability_curve(ax: Axes, runs: pd.DataFrame, curve: str, curves: list[str]
 
 
 def _curve_label(curve: str) -> str:
-    return "FedAvg, no attack" if curve == REFERENCE else get_defense(curve).label
+    return "FedAvg (no attack)" if curve == REFERENCE else get_defense(curve).label
 
 
 def _curve_style(curve: str, curves: list[str]) -> dict:

@@ -123,7 +123,7 @@ def not_run(ax: Axes, x: float) -> None:
 
 def band_note(table: pd.DataFrame) -> str:
     """What bands are, for the caption of a figure that draws them."""
-    return "; lines: mean, bands: range of the seeds" if table["seed"].nunique() > 1 else ""
+    return "; mean of the seeds, bands and bars: their range" if table["seed"].nunique() > 1 else ""
 
 
 def caption(figure: Figure, text: str) -> None:

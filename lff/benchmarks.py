@@ -139,6 +139,8 @@ class Experiment:
         for field in fields(self):
             if field.type is float:  # 40 and 40.0 are the same experiment
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
+        if not self.defense.isidentifier():  # it is part of file names
+            raise InputError(f"defense must be a Python identifier, not {self.defense!r}")
         if self.source_class == self.target_class:
             raise InputError(
                 f"source_class and target_class are both {self.source_class}; they must differ"

@@ -41,8 +41,13 @@ def notebooks_dir() -> Path:
 
 def home_dir() -> Path:
     """The checkout `lff` is imported from, or the working directory if it is installed."""
-    checkout = Path(__file__).resolve().parents[1]
-    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+    return checkout_dir() or Path.cwd()
+
+
+def checkout_dir() -> Path | None:
+    """The checkout `lff` is imported from; None if it is installed."""
+    folder = Path(__file__).resolve().parents[1]
+    return folder if (folder / "pyproject.toml").is_file() else None
 
 
 def _from_environment(variable: str) -> Path | None:

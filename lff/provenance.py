@@ -10,7 +10,7 @@ import torch
 
 from lff.data import Dataset
 from lff.fingerprint import method
-from lff.paths import home_dir
+from lff.paths import checkout_dir
 
 
 def provenance(data: Dataset, device: torch.device) -> dict[str, Any]:
@@ -46,11 +46,17 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def commit() -> str:
-    """The checkout's commit, marked if files differ from it; empty outside a checkout."""
+    """The checkout's commit, marked if files differ from it; empty outside a checkout.
+
+    Never that of the working directory: its settings could name commands for git to run.
+    """
+    checkout = checkout_dir()
+    if checkout is None:
+        return ""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=home_dir(),
+            cwd=checkout,
             capture_output=True,
             text=True,
             check=True,

@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCALE ?= quick
 
-.PHONY: help study test lab bench lint clean
+.PHONY: help study test lab bench chaos lint clean
 
 help:
 	@echo "make study   run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
 	@echo "make test    run the tests"
 	@echo "make lab     open the notebooks in JupyterLab"
 	@echo "make bench   measure speed (ONLY=aggregation|training for one part)"
+	@echo "make chaos   kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
 	@echo "make lint    check style"
 	@echo "make clean   remove .venv and caches"
 
@@ -31,6 +32,9 @@ bench: $(READY)
 		--constraint constraints.txt --editable '.[bench]'
 	@echo "Measuring (some minutes; best on a machine that does nothing else) ..."
 	@$(BIN)/python -m benchmarks $(ONLY)
+
+chaos: $(READY)
+	@$(BIN)/python -m chaos --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -20,10 +20,10 @@ MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (2 for a user's mistake)."""
-    logging.basicConfig(format="lff: %(message)s")
-    logging.getLogger("lff").setLevel(logging.INFO)
-    options, extra = _parser().parse_known_args(arguments)
     try:
+        logging.basicConfig(format="lff: %(message)s")
+        logging.getLogger("lff").setLevel(logging.INFO)
+        options, extra = _parser().parse_known_args(arguments)
         if extra:
             raise unknown("argument", extra[0], options.flags)
         return options.command(options) or 0

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from lff.errors import InputError, TrainingError, unknown
 from lff.models import FlatModel, Layout, build, dropouts
+from lff.processes import deaf_to_interrupts
 from lff.seeds import torch_generator
 from lff.threads import one_thread
 from lff.training import LocalTraining, Peer, batches, train_peer, train_round
@@ -118,7 +119,8 @@ class Workers:
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
+            with deaf_to_interrupts():
+                process.start()
             theirs.close()
             self.processes[ours] = process
         for connection in self.processes:

@@ -196,14 +196,13 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
 def results(experiments: Iterable[Experiment], folder: Path | None = None, *, warn: bool = True):
     """A DataFrame with one row (see `Record.summary`) per experiment that has been run.
 
-    The ids of those that have not are named in a warning and in the table's `attrs["missing"]`.
+    A warning says how many have not, and the table's `attrs["missing"]` which.
     """
     found = {e.id: find(e, folder) for e in experiments}
     missing = [name for name, record in found.items() if record is None]
-    if missing and warn:
-        logger.warning(
-            "%d of %d runs have no record: %s", len(missing), len(found), ", ".join(missing)
-        )
+    if missing:
+        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        logger.warning("%d of %d runs have no record: %s", len(missing), len(found), some)
     table = _table(record for record in found.values() if record is not None)
     table.attrs["missing"] = missing
     return table

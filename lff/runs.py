@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lff import benchmarks, records
+from lff import benchmarks, data, records
 from lff.attacks import get_attack
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.checkpoints import Checkpoint, checkpoint_path, checkpoint_path_of, load_checkpoint
@@ -84,6 +84,8 @@ def run(
                 with closing(Federation(e, chosen, engine=engine, workers=workers)) as federation:
                     record = _play(federation, progress, folder)
             discard(checkpoint_path(e, folder))
+    else:
+        _compare_data(record)
     return record
 
 
@@ -108,6 +110,19 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device 'cuda' asked for, but torch finds no GPU; choose 'cpu' or 'auto'")
     return torch.device(name)
+
+
+def _compare_data(record: Record) -> None:
+    """Warn if a record was made from another form of its data set than the cache now holds."""
+    e, made_from = record.experiment, record.provenance["data"]
+    here = data.at_hand(BENCHMARKS[e.benchmark].dataset) if e.data == "real" else None
+    if here and here[1] != made_from["checksum"]:
+        logger.warning(
+            "the record %s was made from %s, but the cache holds %s; remove it to run it on that",
+            record.id,
+            made_from["source"],
+            here[0],
+        )
 
 
 def _play(federation: Federation, progress: bool | None, folder: Path | None) -> Record:

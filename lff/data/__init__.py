@@ -18,7 +18,17 @@ from lff.data.sources import user_folder
 from lff.errors import DataError, InputError, unknown
 from lff.paths import data_dir
 
-__all__ = ["DATASETS", "Dataset", "Report", "Status", "available", "fetch", "load", "verify"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Report",
+    "Status",
+    "at_hand",
+    "available",
+    "fetch",
+    "load",
+    "verify",
+]
 
 KINDS = ("real", "embedded")
 
@@ -55,6 +65,19 @@ def load(
     if data == "embedded":
         return _embedded(name, words)
     return _real(name, words, user_folder(folder), data_dir())
+
+
+def at_hand(name: str) -> tuple[str, str] | None:
+    """Source and checksum of the form of a real data set that the cache holds, by names and sizes.
+
+    None if it is not there, or comes in one form only, so that there is nothing to confuse.
+    """
+    from lff.data import text
+
+    report = available(name)
+    if name != "imdb" or not report.complete:
+        return None
+    return text.identity([file.name for file in report.files if file.state == "present"])
 
 
 @lru_cache(maxsize=4)

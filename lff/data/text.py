@@ -10,7 +10,7 @@ import io
 import re
 import tarfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 
 import numpy as np
@@ -33,18 +33,24 @@ _LABELLED = re.compile(r"aclImdb/(?:train|test)/(neg|pos)/\d+_\d+\.txt")
 
 def imdb(contents: dict[str, bytes], vocabulary: int) -> Dataset:
     """IMDB from the 50,000-row CSV or, failing that, from the Large Movie Review archive."""
+    source, checksum = identity(contents)
     if IMDB_CSV.name in contents:
-        source = "IMDB (50,000-row CSV)"
-        checksum = fingerprint(f"imdb: first {TRAIN_ROWS} rows train", [IMDB_CSV])
         texts, labels = read_csv(contents[IMDB_CSV.name])
     else:
-        source = "IMDB (aclImdb archive, own 40,000/10,000 split)"
-        recipe = f"imdb: members sorted, default_rng(0).permutation, first {TRAIN_ROWS} train"
-        checksum = fingerprint(recipe, [IMDB_ARCHIVE])
         texts, labels = read_archive(contents[IMDB_ARCHIVE.name])
         order = np.random.default_rng(0).permutation(len(texts))
         texts, labels = [texts[i] for i in order], labels[order]
     return as_dataset(source, checksum, numbered(texts), labels, TRAIN_ROWS, vocabulary)
+
+
+def identity(files: Collection[str]) -> tuple[str, str]:
+    """What IMDB made from files of these names is called, and its checksum."""
+    if IMDB_CSV.name in files:
+        recipe = f"imdb: first {TRAIN_ROWS} rows train"
+        return "IMDB (50,000-row CSV)", fingerprint(recipe, [IMDB_CSV])
+    recipe = f"imdb: members sorted, default_rng(0).permutation, first {TRAIN_ROWS} train"
+    source = "IMDB (aclImdb archive, own 40,000/10,000 split)"
+    return source, fingerprint(recipe, [IMDB_ARCHIVE])
 
 
 def as_dataset(

@@ -1,0 +1,1 @@
+"""Faults on purpose: kills, interrupts, full and read-only disks, counted: `make chaos`."""

@@ -1,0 +1,425 @@
+"""What nights bring: kills, full disks, damaged files, a clock set back, Ctrl-C.
+
+Each ends in a clear message or in the same record as an undisturbed run. Kills and faults at file
+operations happen in processes of their own, in `chaos`; its short form runs here.
+"""
+
+import ast
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import lff
+from lff import data, observations, records, report, runs, writing
+from lff.checkpoints import checkpoint_path, load_checkpoint
+from lff.errors import InputError, RecordError
+from lff.federation import Federation
+from lff.fingerprint import METHOD, essence, method
+from lff.products import about
+from lff.provenance import origin
+
+HOME = Path(lff.__file__).parent
+
+
+@pytest.fixture
+def settings(tiny):
+    """A run whose defense has a memory, with a checkpoint after every round."""
+    return tiny | {"defense": "foolsgold", "attackers": 30, "fraction": 0.5, "progress": False}
+
+
+@pytest.fixture
+def every_round(monkeypatch):
+    monkeypatch.setenv("LFF_CHECKPOINT_SECONDS", "0")
+
+
+@pytest.fixture
+def whole(settings, tmp_path):
+    """The record of an undisturbed run."""
+    return lff.run("mnist-mild", folder=tmp_path / "whole", **settings)
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def interrupt_in(monkeypatch, name: str, rounds: int) -> None:
+    """Press Ctrl-C in a method of `Federation` when so many rounds have been played."""
+    play = getattr(Federation, name)
+
+    def interrupted(self, *arguments):
+        result = play(self, *arguments)
+        if len(self.history) == rounds:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(Federation, name, interrupted)
+
+
+def test_kills_interrupts_and_full_disks_lose_nothing():
+    done = subprocess.run(
+        [sys.executable, "-m", "chaos", "--short", "--seed", "1"],
+        cwd=HOME.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing lost, doubled, half-written or left over" in done.stdout
+
+
+# --- damaged files ----------------------------------------------------------------------------
+
+
+def damaged(content: bytes, dense: int):
+    """The content cut, and with a byte changed, at every place of its beginning and many others."""
+    rest = range(dense, len(content), max(1, (len(content) - dense) // 200))
+    for place in [*range(min(dense, len(content))), *rest]:
+        yield content[:place]
+        yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def said(record) -> list:
+    return [record.id, record.attackers, record.history, record.seconds, record.provenance]
+
+
+def test_a_record_cut_or_changed_anywhere_is_refused_by_name(tiny, tmp_path):
+    record = lff.run("mnist-iid", folder=tmp_path, progress=False, **(tiny | {"rounds": 1}))
+    path = records.path_of(record.experiment, tmp_path)
+    content, harmless = path.read_bytes(), 0
+    for damage in damaged(content, dense=len(content)):
+        path.write_bytes(damage)
+        found = None
+        with contextlib.suppress(RecordError):
+            found = records.load(path)
+        if found is not None:
+            harmless += 1
+            assert said(found) == said(record)  # white space was cut or changed
+    assert harmless < 0.1 * len(content)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(RecordError, match=path.name):
+        records.load(path)
+
+
+def test_a_checkpoint_cut_or_changed_anywhere_is_as_good_as_none(
+    settings, whole, tmp_path, monkeypatch, every_round, caplog
+):
+    interrupt_in(monkeypatch, "evaluate", rounds=2)
+    with pytest.raises(KeyboardInterrupt):
+        lff.run("mnist-mild", folder=tmp_path, **settings)
+    e, path = whole.experiment, checkpoint_path(whole.experiment, tmp_path)
+    content = path.read_bytes()
+    intact = load_checkpoint(e, origin(whole.provenance), tmp_path)
+    assert len(intact.history) == 2
+    for damage in damaged(content, dense=300):
+        path.write_bytes(damage)
+        caplog.clear()
+        found = load_checkpoint(e, origin(whole.provenance), tmp_path)
+        if found is None:
+            assert path.name in caplog.text
+            assert not path.exists()
+        else:  # white space in the header was changed
+            assert (found.history, found.seconds) == (intact.history, intact.seconds)
+            assert torch.equal(found.global_weights, intact.global_weights)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: c["seconds"]["aggregation"].__setitem__(0, 1e-9), "it was changed"),
+        (lambda c: c["provenance"]["data"].update(source="MNIST"), "it was changed"),
+        (lambda c: c.update(schema=1), "it was changed"),
+        (lambda c: c.update(schema=0), "has schema 0, but this version reads 1 and 2"),
+        (lambda c: c.update(schema=3), "has schema 3, but this version reads 1 and 2"),
+        (lambda c: c.pop("schema"), "not a readable record"),
+        (lambda c: c["history"][1].update(asr=float("nan")), "not a readable record"),
+        (lambda c: c["experiment"].pop("alpha"), "a version of lff with other settings: alpha"),
+        (lambda c: c["experiment"].update(seed=-1), "seed must be between"),
+    ],
+)
+def test_a_record_that_was_edited_is_refused_by_name_and_reason(edit, message, whole, tmp_path):
+    path = records.path_of(whole.experiment, tmp_path / "whole")
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(RecordError, match=message) as refused:
+        records.find(whole.experiment, tmp_path / "whole")
+    assert path.name in str(refused.value)
+
+
+def test_a_record_under_another_name_or_scale_is_refused(whole, tmp_path):
+    path = records.path_of(whole.experiment, tmp_path / "whole")
+    other = whole.experiment.replace(seed=3)
+    for place in (path.with_name(f"{other.id}.json"), tmp_path / "whole" / "laptop" / path.name):
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(path.read_bytes())
+        with pytest.raises(RecordError, match=f"it is the record of {whole.id} at scale smoke"):
+            records.load(place)
+
+
+@pytest.mark.parametrize("cut", ["history", "seconds"])
+def test_a_record_of_fewer_rounds_is_refused_even_with_sound_checksums(cut, whole, tmp_path):
+    if cut == "history":
+        del whole.history[-1]
+    else:
+        del whole.seconds["training"][-1]
+    path = whole.save(tmp_path)
+    with pytest.raises(RecordError, match=r"2 of 3 rounds|not one per round"):
+        records.load(path)
+
+
+def test_a_deeply_nested_file_is_no_record(whole, tmp_path):
+    path = records.path_of(whole.experiment, tmp_path / "whole")
+    path.write_text("[" * 100_000)
+    with pytest.raises(RecordError, match="not a readable record"):
+        records.load(path)
+
+
+def test_records_of_the_first_schema_are_read(whole, tmp_path):
+    path = records.path_of(whole.experiment, tmp_path / "whole")
+    content = json.loads(path.read_text())
+    del content["checksum"], content["provenance"]["method"]
+    path.write_text(json.dumps(content | {"schema": 1}))
+    old = records.load(path)
+    assert old.history == whole.history
+    assert old.code == "unknown"
+
+
+def test_a_changed_observation_is_refused_and_one_of_the_first_schema_made_again(tiny, tmp_path):
+    e = runs.experiment("mnist-iid", attackers=20, **tiny)
+    table = observations.components(e, 0, folder=tmp_path)
+    (path,) = (tmp_path / "smoke" / "observations").glob("*.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"schema": 1, "rows": []}))
+    assert observations.components(e, 0, folder=tmp_path).equals(table)
+    content["provenance"]["data"]["source"] = "MNIST"
+    path.write_text(json.dumps(content))
+    with pytest.raises(RecordError, match=path.name):
+        observations.components(e, 0, folder=tmp_path)
+
+
+# --- what is missing is said --------------------------------------------------------------------
+
+
+def test_results_and_captions_tell_what_is_missing(whole, tmp_path, caplog):
+    asked = [whole.experiment, whole.experiment.replace(seed=1)]
+    table = lff.results(asked, tmp_path / "whole")
+    assert table.attrs["missing"] == [asked[1].id]
+    assert f"1 of 2 runs have no record: {asked[1].id}" in caplog.text
+    assert about(table, "smoke", asked).endswith("1 of 2 runs (50%), the others not run")
+    assert about(table, "smoke", asked[:1]).endswith("; 1 run")
+
+
+# --- disks --------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_ends(
+    settings, whole, tmp_path, monkeypatch, every_round, caplog
+):
+    monkeypatch.setattr("lff.checkpoints.write_atomically", no_space)
+    record = lff.run("mnist-mild", folder=tmp_path, **settings)
+    assert record.digest == whole.digest
+    assert caplog.text.count("cannot write the checkpoint") == 1
+    assert "No space left" in caplog.text
+
+
+def test_a_record_that_cannot_be_written_is_told_and_its_rounds_are_kept(
+    settings, whole, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("lff.records.write_atomically", no_space)
+        with pytest.raises(RecordError, match=r"No space left.*make room.*LFF_RESULTS") as told:
+            lff.run("mnist-mild", folder=tmp_path, **settings)
+    assert str(records.path_of(whole.experiment, tmp_path)) in str(told.value)
+    assert checkpoint_path(whole.experiment, tmp_path).exists()
+    monkeypatch.setattr(Federation, "play_round", None)  # no round is played again
+    assert lff.run("mnist-mild", folder=tmp_path, **settings).digest == whole.digest
+    assert files(tmp_path / "smoke") == [f"{whole.id}.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(settings, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(Federation, "__init__", None)
+    with pytest.raises(RecordError, match=r"cannot write .*Not a directory"):
+        lff.run("mnist-mild", folder=tmp_path / "file" / "results", **settings)
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+def test_what_a_living_process_works_on_is_left_alone(whole, tmp_path):
+    path = records.path_of(whole.experiment.replace(seed=1), tmp_path)
+    checkpoint = checkpoint_path(whole.experiment.replace(seed=1), tmp_path)
+    with writing.claim(path):
+        writing.temporary_of(path).write_text("half")
+        runs.tidy(tmp_path)
+        assert writing.temporary_of(path).exists()
+        lock = next(path.parent.glob(".*.lock"))
+    lock.touch()  # as a killed process leaves it
+    checkpoint.parent.mkdir()
+    checkpoint.write_text("to go on from")
+    writing.temporary_of(checkpoint).write_text("half")
+    runs.tidy(tmp_path)
+    assert files(path.parent) == [checkpoint.name]
+
+
+def test_the_checkpoint_of_a_recorded_run_is_removed(settings, whole, tmp_path):
+    e, folder = whole.experiment, tmp_path / "whole"
+    checkpoint_path(e, folder).parent.mkdir()
+    checkpoint_path(e, folder).write_text("left by a kill just after the record")
+    path = records.path_of(e, folder)
+    path.with_name(f".{path.name}.lock").touch()
+    lff.run_all([e], jobs=1, progress=False, folder=folder)
+    assert files(folder / "smoke") == [path.name]
+
+
+@pytest.mark.parametrize("place", ["collect_updates", "exclude", "evaluate"])
+@pytest.mark.parametrize("played", [0, 2])
+def test_an_interrupted_run_keeps_its_rounds_and_goes_on(
+    place, played, settings, whole, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        interrupt_in(patch, place, played)
+        with pytest.raises(KeyboardInterrupt):
+            lff.run("mnist-mild", folder=tmp_path, **settings)
+    kept = load_checkpoint(whole.experiment, origin(whole.provenance), tmp_path)
+    assert (len(kept.history) if kept else 0) == played
+    assert ".lock" not in " ".join(files(tmp_path / "smoke"))
+    resumed = lff.run("mnist-mild", folder=tmp_path, **settings)
+    assert resumed.digest == whole.digest
+    assert all(len(times) == 3 for times in resumed.seconds.values())
+
+
+def test_a_clock_set_back_changes_nothing(
+    settings, whole, tmp_path, monkeypatch, every_round, capsys
+):
+    now = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    interrupt_in(monkeypatch, "evaluate", rounds=1)
+    shown = settings | {"progress": True}
+    with pytest.raises(KeyboardInterrupt):
+        lff.run("mnist-mild", folder=tmp_path, **shown)
+    monkeypatch.undo()
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    record = lff.run("mnist-mild", folder=tmp_path, **shown)
+    assert record.digest == whole.digest
+    assert all(0 <= t < 60 for times in record.seconds.values() for t in times)
+    assert "3/3" in capsys.readouterr().err
+
+
+# --- how often a checkpoint is written ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["-1", "often", "nan", "inf"])
+def test_a_wrong_checkpoint_interval_is_refused(value, settings, monkeypatch):
+    monkeypatch.setenv("LFF_CHECKPOINT_SECONDS", value)
+    with pytest.raises(InputError, match=f"LFF_CHECKPOINT_SECONDS .* not '{value}'"):
+        lff.run("mnist-mild", **settings)
+
+
+@pytest.mark.parametrize(("write", "round_"), [(0.01, 1.0), (3.0, 1.0), (3.0, 100.0), (0.5, 30.0)])
+def test_checkpoints_take_at_most_a_fiftieth_of_the_time(write, round_, whole, monkeypatch):
+    now = written = 0.0
+
+    class State:
+        history = (0,)
+
+        def save(self, *_):
+            nonlocal now, written
+            now, written = now + write, written + write
+
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now)
+    keeper = runs._Keeper(whole.experiment, None)
+    while now < 10_000:
+        now += round_
+        if keeper.due():
+            keeper.keep(State())
+    assert 0 < written <= 0.02 * now + write
+
+
+# --- the code that made a record ------------------------------------------------------------------
+
+
+def test_a_record_tells_whether_the_present_code_made_it(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("LFF_RESULTS", str(tmp_path / "whole"))
+    assert whole.provenance["method"] == method()
+    assert lff.load_records()["code"].tolist() == ["present"]
+    assert "made by the method's present code: 1" in report.overview()
+    monkeypatch.setattr(records, "method", lambda: "changed")
+    assert lff.load_records()["code"].tolist() == ["other"]
+    assert f"made by other code: 1\n    {whole.id}" in report.overview()
+
+
+def test_a_change_of_comments_is_no_change_of_the_method():
+    plain = "def f(x):\n    return x + 1\n"
+    dressed = '"""About."""\n# why\ndef f(x):\n    """What."""\n\n    return (x + 1)  # so\n'
+    assert essence(plain) == essence(dressed)
+    assert essence(plain) != essence(plain.replace("1", "2"))
+
+
+def test_the_method_is_all_a_run_imports_but_what_cannot_change_its_numbers():
+    harmless = {
+        "benchmarks", "checkpoints", "data/__init__", "data/dataset", "data/files",
+        "data/fetching", "data/archives", "data/registry", "data/sources", "errors",
+        "fingerprint", "paths", "processes", "progress", "provenance", "records", "scales",
+        "writing",
+    }  # fmt: skip
+    counted = {path.relative_to(HOME).with_suffix("").as_posix()
+               for name in METHOD for path in HOME.glob(f"{name}.py")}  # fmt: skip
+    assert not counted & harmless
+    assert imported_by("federation") - harmless == counted
+
+
+def imported_by(module: str) -> set[str]:
+    """A module of the package and all modules of it that it imports, by whatever way."""
+    found, waiting = set(), [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse((HOME / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lff":
+                place = "/".join(node.module.split(".")[1:])
+                for path in (place, *(f"{place}/{a.name}".strip("/") for a in node.names)):
+                    if (HOME / f"{path}.py").is_file():
+                        waiting.append(path)
+                    elif path and (HOME / path / "__init__.py").is_file():
+                        waiting.append(f"{path}/__init__")
+    return found
+
+
+# --- the data a record was made from --------------------------------------------------------------
+
+
+def test_a_record_of_another_form_of_the_data_is_said(monkeypatch, tmp_path, caplog, tiny):
+    csv, archive = (
+        data.text.identity([file.name])
+        for file in (data.text.IMDB_CSV, data.text.IMDB_ARCHIVE)
+    )  # fmt: skip
+    e = runs.experiment("imdb", **(tiny | {"data": "real", "rounds": 1}))
+    entry = {"round": 0, "test_error": 0.1, "all_acc": 1, "src_acc": 1, "asr": 0}
+    records.Record(
+        e, [], [entry], {part: [0.1] for part in ("training", "aggregation", "evaluation")},
+        {"data": dict(zip(("source", "checksum"), archive, strict=True))},
+    ).save(tmp_path)  # fmt: skip
+    assert data.at_hand("imdb") is None  # nothing in the cache
+    lff.run(e, folder=tmp_path)
+    assert caplog.text == ""
+    form = data.files.FORMS["imdb"][0][0]
+    small = data.files.File(form.name, form.sha256, 4)
+    monkeypatch.setitem(data.files.FORMS, "imdb", ((small,), (data.text.IMDB_ARCHIVE,)))
+    home = data.files.home("imdb")
+    home.mkdir(parents=True)
+    (home / form.name).write_text("text")
+    assert data.at_hand("imdb") == csv
+    lff.run(e, folder=tmp_path)
+    assert f"{e.id} was made from {archive[0]}, but the cache holds {csv[0]}" in caplog.text

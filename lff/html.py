@@ -22,8 +22,9 @@ pre { font-size: 12.5px; line-height: 1.4; overflow-x: auto; background: #f7f7f7
       padding: .7em 1em; }
 .output_wrapper pre, .jp-OutputArea pre { background: none; }
 img { max-width: 100%; height: auto; }
-table { border-collapse: collapse; font: 13px/1.5 sans-serif; display: block; overflow-x: auto; }
-td, th { padding: .2em .7em; text-align: right; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; font: 13px/1.5 sans-serif; display: block; overflow-x: auto;
+        border: none; }
+td, th { padding: .2em .7em; text-align: right; border: none; border-bottom: 1px solid #ddd; }
 .prompt, .jp-InputPrompt, .jp-OutputPrompt, .anchor-link { display: none; }
 @media (max-width: 800px) { body { display: block; } nav { position: static; height: auto; } }
 """

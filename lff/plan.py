@@ -5,7 +5,7 @@ can tell how much there is to do.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lff.benchmarks import Experiment
 from lff.notebook import Parameters
@@ -45,7 +45,8 @@ def curves(p: Parameters) -> list[Experiment]:
 
 def evidence(p: Parameters) -> list[Experiment]:
     """The grid, and what other notebooks run beside it, as far as it was asked for."""
-    beside = [e for e in magnitudes(p) + curves(p) if _asked(p, e)]
+    shown = magnitudes(p) + curves(replace(p, benchmarks=[]))
+    beside = [e for e in shown if _asked(p, e)]
     return list(dict.fromkeys(grid(p) + beside))
 
 

@@ -25,8 +25,14 @@ from lff.progress import bar
 from lff.runs import choose_device
 from lff.sweep import cost, default_jobs, run_all
 
-# Kernels talk over files of this user rather than over open ports.
-_IPC = Config({"KernelManager": {"transport": "ipc"}})
+# Kernels talk over files of this user rather than over open ports, and do not report that they
+# were told to stop.
+_KERNEL = Config(
+    {
+        "KernelManager": {"transport": "ipc"},
+        "NotebookClient": {"extra_arguments": ["--log-level=CRITICAL"]},
+    }
+)
 
 NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
 PRIOR_SECONDS = 30.0  # of work, before its pace outweighs what was expected
@@ -178,7 +184,7 @@ def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: St
             kernel_name="python3",
             cwd=str(home_dir()),
             progress_bar=False,
-            config=_IPC,
+            config=_KERNEL,
         )
     except PapermillExecutionError as error:
         where = f"cell {error.cell_index} of {executed}"

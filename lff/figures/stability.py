@@ -50,7 +50,8 @@ def stability(
                 _curve_label(c) for c in asked.get(benchmark, ()) if c not in set(here["curve"])
             ]
             if gaps:
-                note = textwrap.fill(f"not run: {', '.join(gaps)}", 36)
+                note = f"not run: {', '.join(gaps)}" if len(here) else "not run"
+                note = textwrap.fill(note, 36)
                 ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
             ax.set_ylim(-2, 102)
         axes[0].set_ylabel("Src-Acc (%)")

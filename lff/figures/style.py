@@ -100,7 +100,8 @@ class StudyFigure(Figure):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, str]]:
         picture = io.BytesIO()
-        self.savefig(picture, format="png", dpi=130)
+        with journal():
+            self.savefig(picture, format="png", dpi=130)
         return picture.getvalue(), {"alt": " ".join(self.get_supxlabel().split())}
 
 
@@ -128,6 +129,6 @@ def band_note(table: pd.DataFrame) -> str:
 
 def caption(figure: Figure, text: str) -> None:
     """Say below the axes what the figure was made from: scale, data, seeds, number of runs."""
-    letters = int(21.5 * figure.get_figwidth())  # of this size that fit a line
+    letters = int(20 * figure.get_figwidth())  # of this size that fit a line
     wrapped = textwrap.fill(text, letters, break_on_hyphens=False)
     figure.supxlabel(wrapped, fontsize=6.5, color="0.35", x=0.01, ha="left")

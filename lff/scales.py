@@ -117,7 +117,14 @@ SCALES: dict[str, Scale] = {
             "mnist": {"rounds": 12, "learning_rate": 0.01},
             "mnist-extreme": {"rounds": 30, "learning_rate": 0.001},
             "cifar10": {"examples": 5000, "test_examples": 2000, "rounds": 10},
-            "imdb": {"examples": 10000, "test_examples": 5000, "rounds": 5, "vocabulary": 10000},
+            # Few rounds: at the paper's learning rate five of them end at an All-Acc of 70%.
+            "imdb": {
+                "examples": 10000,
+                "test_examples": 5000,
+                "rounds": 8,
+                "vocabulary": 10000,
+                "learning_rate": 0.003,
+            },
         },
     ),
     "paper": Scale("the paper's settings exactly, on a GPU"),

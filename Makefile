@@ -11,7 +11,7 @@ help:
 	@echo "make study   run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
 	@echo "make test    run the tests"
 	@echo "make lab     open the notebooks in JupyterLab"
-	@echo "make bench   measure speed (ONLY=aggregation|training for one part)"
+	@echo "make bench   measure speed (ONLY=training|aggregation|checkpoint for one part)"
 	@echo "make chaos   kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
 	@echo "make lint    check style"
 	@echo "make clean   remove .venv and caches"

@@ -6,7 +6,11 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads do not spin
 
-PARTS = ("training", "aggregation")  # modules of this package with run(quick) -> Report
+PARTS = (
+    "training",
+    "aggregation",
+    "checkpoint",
+)  # modules of this package with run(quick) -> Report
 
 
 def main() -> None:

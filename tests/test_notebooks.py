@@ -213,3 +213,25 @@ def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
     assert "07_paper_vs_ours.ipynb::Cell 1" in done.stdout
     for name, folder in mine.items():
         assert not seen[name].startswith(folder), name
+
+
+def test_the_readme_maps_every_product_to_the_notebook_that_makes_it():
+    """Each file in the map is saved by the notebook of its row, and every figure is in the map."""
+    readme = (NOTEBOOKS[0].parents[1] / "README.md").read_text()
+    study = readme.split("## The study")[1].split("\n## ")[0]
+    rows = [line.split(" | ") for line in study.splitlines() if re.match(r"\|.*\d\d_\w+.*\|", line)]
+    assert len(rows) >= 12
+    mapped = set()
+    for _, notebook, files, command in rows:
+        name = re.search(r"\d\d_\w+", notebook)[0]
+        code = "\n".join(c.source for c in code_cells(NOTEBOOKS[NAMES.index(name)]))
+        assert name in command or command.startswith("the same")
+        for file in re.findall(r"`([^`]+)`", files):
+            stem = file.split("/")[-1].split("<")[0].removesuffix("mnist-mild")
+            assert f'"{stem}"' in code or f'"{stem}{{' in code, file
+            mapped.add(stem)
+    saved = re.compile(r'save_figure\([^"]*f?"(\w+)', re.DOTALL)
+    for path in NOTEBOOKS:
+        for stem in saved.findall("\n".join(c.source for c in code_cells(path))):
+            families = (name for name in mapped if name.endswith("_"))
+            assert stem in mapped or stem.startswith(tuple(families)), stem

@@ -56,6 +56,7 @@ class Command:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it with &
             out = os.open(self.log, os.O_WRONLY | os.O_APPEND)
             os.dup2(out, 1)
             os.dup2(out, 2)

@@ -70,6 +70,8 @@ def play(scenario: Scenario, folder: Path, rng: random.Random) -> None:
     reference = folder / "undisturbed"
     horizon = undisturbed([*scenario.arguments, *_alone(scenario)], reference)
     while not scenario.complete:
+        if scenario.trials > 10 * scenario.wanted:
+            raise LostError(f"of {scenario.trials} commands too few could be hit")
         results = folder / f"trial{scenario.trials}"
         lives: list[Command] = []
         try:

@@ -20,9 +20,11 @@ import torch
 import lff
 from lff import data, observations, records, report, runs, writing
 from lff.checkpoints import checkpoint_path, load_checkpoint
+from lff.data import text
 from lff.errors import InputError, RecordError
 from lff.federation import Federation
 from lff.fingerprint import METHOD, essence, method
+from lff.processes import deaf_to_interrupts
 from lff.products import about
 from lff.provenance import origin
 
@@ -298,6 +300,16 @@ def test_an_interrupted_run_keeps_its_rounds_and_goes_on(
     assert all(len(times) == 3 for times in resumed.seconds.values())
 
 
+def test_processes_started_deaf_do_not_hear_interrupts():
+    code = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    heard = []
+    for surroundings in (deaf_to_interrupts(), contextlib.nullcontext()):
+        with surroundings:
+            process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        heard.append(process.communicate()[0].split())
+    assert heard == [[b"True"], [b"False"]]
+
+
 def test_a_clock_set_back_changes_nothing(
     settings, whole, tmp_path, monkeypatch, every_round, capsys
 ):
@@ -402,8 +414,8 @@ def imported_by(module: str) -> set[str]:
 
 def test_a_record_of_another_form_of_the_data_is_said(monkeypatch, tmp_path, caplog, tiny):
     csv, archive = (
-        data.text.identity([file.name])
-        for file in (data.text.IMDB_CSV, data.text.IMDB_ARCHIVE)
+        text.identity([file.name])
+        for file in (text.IMDB_CSV, text.IMDB_ARCHIVE)
     )  # fmt: skip
     e = runs.experiment("imdb", **(tiny | {"data": "real", "rounds": 1}))
     entry = {"round": 0, "test_error": 0.1, "all_acc": 1, "src_acc": 1, "asr": 0}
@@ -416,7 +428,7 @@ def test_a_record_of_another_form_of_the_data_is_said(monkeypatch, tmp_path, cap
     assert caplog.text == ""
     form = data.files.FORMS["imdb"][0][0]
     small = data.files.File(form.name, form.sha256, 4)
-    monkeypatch.setitem(data.files.FORMS, "imdb", ((small,), (data.text.IMDB_ARCHIVE,)))
+    monkeypatch.setitem(data.files.FORMS, "imdb", ((small,), (text.IMDB_ARCHIVE,)))
     home = data.files.home("imdb")
     home.mkdir(parents=True)
     (home / form.name).write_text("text")

@@ -72,11 +72,11 @@ def at_hand(name: str) -> tuple[str, str] | None:
 
     None if it is not there, or comes in one form only, so that there is nothing to confuse.
     """
-    from lff.data import text
-
     report = available(name)
     if name != "imdb" or not report.complete:
         return None
+    from lff.data import text
+
     return text.identity([file.name for file in report.files if file.state == "present"])
 
 

@@ -10,7 +10,7 @@ from benchmarks import aggregation, common
 
 @pytest.mark.parametrize("size", aggregation.QUICK)
 def test_all_ways_to_compute_a_rule_give_the_same_aggregate(size):
-    model, peers, part = aggregation.QUICK[size]
+    model, peers, part, _ = aggregation.QUICK[size]
     updates = aggregation.a_round(model, peers)
     ways = [w for w in aggregation.contestants(updates, part) if w.rule != "finite?"]
     results = {(w.rule, w.way): aggregation.flat(w.run()) for w in ways}
@@ -27,7 +27,7 @@ def test_all_ways_to_compute_a_rule_give_the_same_aggregate(size):
 
 @pytest.mark.filterwarnings("ignore")  # of what byzfl imports, where it is installed
 def test_the_report_has_every_contestant_with_its_ratios(tmp_path, monkeypatch):
-    monkeypatch.setattr(aggregation, "QUICK", {"CNN, 6 updates": ("cnn", 6, 50)})
+    monkeypatch.setattr(aggregation, "QUICK", {"CNN, 6 updates": ("cnn", 6, 50, 1)})
     report = aggregation.run(quick=True)
     (rows,) = report.tables.values()
     assert {row["rule"] for row in rows if row["way"] == "lff"} >= {"lfighter", "median", "fedavg"}

@@ -15,6 +15,7 @@ from lff.defenses.registry import defense
 from lff.defenses.sorting import (
     BLOCK,
     column_blocks,
+    fill,
     mean_of_ranks,
     median_of,
     scratch,
@@ -73,9 +74,8 @@ def coordinate_trimmed_mean(matrix: Tensor, trimmed: int) -> Tensor:
     result = torch.empty_like(matrix[0])
     buffer = scratch(matrix, n, BLOCK // n + 1)
     for columns in column_blocks(matrix):
-        block = matrix[:, columns]
-        copy = buffer[:, : block.shape[1]].copy_(block)
-        result[columns] = mean_of_ranks(copy, trimmed, n - trimmed)
+        block = fill(buffer, matrix[:, columns])
+        result[columns] = mean_of_ranks(block, trimmed, n - trimmed)
     return result
 
 

@@ -4,12 +4,15 @@ P. Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Grad
 NeurIPS 2017.
 """
 
+from functools import cache
+
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from lff.defenses.geometry import ROUNDING, ranks
 from lff.defenses.registry import defense
-from lff.defenses.sorting import column_blocks
+from lff.defenses.sorting import column_blocks, fill
 from lff.updates import Decision, Updates, weighted_mean
 
 GRAM_BLOCK = 1 << 18  # entries of a block of the Gram matrix's sum: 2 MiB of float64
@@ -61,11 +64,11 @@ def centered_gram(matrix: Tensor, center: Tensor) -> Tensor:
     n = len(matrix)
     gram = torch.zeros(n, n, dtype=torch.float64, device=matrix.device)
     buffer = torch.empty(n, GRAM_BLOCK // n + 1, dtype=torch.float64, device=matrix.device)
-    for columns in column_blocks(matrix, GRAM_BLOCK):
-        rows = matrix[:, columns]
-        block = buffer[:, : rows.shape[1]].copy_(rows)
-        block -= center[columns]
-        gram += _times_its_transpose(block)
+    with _blas().limit(limits=1):  # on so small blocks, threads would wait for each other
+        for columns in column_blocks(matrix, GRAM_BLOCK):
+            block = fill(buffer, matrix[:, columns])
+            block -= center[columns]
+            gram += _times_its_transpose(block)
     return (gram + gram.T) / 2  # symmetric to the last bit, so that equal distances tie
 
 
@@ -74,3 +77,8 @@ def _times_its_transpose(block: Tensor) -> Tensor:
         return block @ block.T
     rows = block.numpy()
     return torch.from_numpy(rows @ rows.T)  # NumPy sees the symmetry and computes one half
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")

@@ -73,10 +73,19 @@ def scratch(like: Tensor, n: int, *shape: int) -> Tensor:
     return like.new_empty(*shape, n).movedim(-1, 0)
 
 
+def fill(buffer: Tensor, block: Tensor) -> Tensor:
+    """A copy of `block` in the first columns of `buffer`."""
+    copy = buffer[:, : block.shape[1]]
+    if block.device.type == "cpu":
+        np.copyto(copy.numpy(), block.numpy())  # transposes faster than torch's
+        return copy
+    return copy.copy_(block)
+
+
 def sort_columns(block: Tensor) -> Tensor:
     """A copy of `block` with each column sorted in ascending order."""
     n = len(block)
-    copy = scratch(block, *block.shape).copy_(block)
+    copy = fill(scratch(block, *block.shape), block)
     if n > NETWORK_PEERS:
         return _sort(copy)
     rows = _exchange(copy, ((i, j, True, True) for i, j in batcher_network(n)))

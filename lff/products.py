@@ -54,6 +54,7 @@ def save_figure(figure: Figure, name: str, table: pd.DataFrame, scale: str) -> F
     stem = _stem(name, scale)
     with journal():
         figure.savefig(stem.with_suffix(".png"), metadata={"Software": None})
+        figure.set_layout_engine("none")  # arranged by now; the PDF and the notebook's need not
         figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
     as_numbers(table).to_csv(stem.with_suffix(".csv"), index=False)
     return figure

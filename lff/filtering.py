@@ -183,10 +183,6 @@ def cost_of_peace(results: pd.DataFrame) -> pd.DataFrame:
     return labelled(over_known_seeds(table.reset_index(), ["benchmark"], list(table.columns)))
 
 
-def _share(dropped: int, present: int) -> float | None:
-    return dropped / present if present else None
-
-
 def _of(counts: tuple[float, float]) -> str | None:
     held, judged = counts
     return f"{held:.0f} of {judged:.0f}" if judged == judged else None

@@ -22,6 +22,7 @@ METHOD = (
     "metrics",
     "models",
     "partition",
+    "parts",
     "seeds",
     "threads",
     "training",

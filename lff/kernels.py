@@ -80,7 +80,9 @@ class _Taps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, first: int) -> Tensor:
         used = slice(first, first + x.shape[-1])
-        taps, pixels = weight[:, :, used, used].flatten(1), x.flatten(1)
+        # A copy even of a whole kernel: a product's last bits may depend on where its matrix lies.
+        taps = weight[:, :, used, used].clone(memory_format=torch.contiguous_format).flatten(1)
+        pixels = x.flatten(1)
         ctx.save_for_backward(pixels, taps)
         ctx.shapes = (x.shape, weight.shape, used)
         return (pixels @ taps.t())[:, :, None, None]
@@ -116,4 +118,5 @@ class ToOnePixel(nn.Conv2d):
             return super().forward(x)
         if self.kernel_size == (1, 1):
             x = x[:, :, :1, :1]
-        return _Taps.apply(x, self.weight, self.padding[0])
+        whole = self.weight.shape[2:] == self.kernel_size  # or the used taps alone (`lff.parts`)
+        return _Taps.apply(x, self.weight, self.padding[0] if whole else 0)

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from lff.benchmarks import OPTIMIZERS
 from lff.errors import unknown
+from lff.kernels import ToOnePixel
 from lff.metrics import loss_function
 from lff.models import BiLSTM, FlatModel, dropouts
+from lff.parts import Part, own_words, used_taps
 from lff.seeds import torch_generator
 
 
@@ -76,40 +78,35 @@ def train_peer(
         "shuffle": torch_generator(seed, "shuffle", round, peer.id),
         "dropout": torch_generator(seed, "dropout", round, peer.id, device=x.device),
     }
-    if isinstance(model.module, BiLSTM) and training.weight_decay == 0:
-        own = OwnWords(model, x)
-        _train(own.model, own.tokens, peer.labels, training, **generators)
-        own.put_back()
-    else:
+    part = part_of(model, x, training)
+    if part is None:
         _train(model, x, peer.labels, training, **generators)
+    else:
+        steps = _train(part.model, part.x, peer.labels, training, **generators)
+        part.put_back(shrinkage(training, steps))
 
 
-class OwnWords:
-    """A peer's part of a model over words: only the embeddings of the words that she holds.
+def part_of(model: FlatModel, x: Tensor, training: LocalTraining) -> Part | None:
+    """The part of the model that the examples `x` can move, where training it alone saves much.
 
-    Other words have no gradient, and without weight decay neither SGD nor Adam moves them. Her
-    update is the same, without stepping through a vocabulary that is ten times hers.
+    Parameters without a gradient stay as they are or, by SGD's weight decay, shrink by a factor;
+    what Adam's does to them is not so simple.
     """
+    decays = training.weight_decay > 0
+    if isinstance(model.module, BiLSTM) and not decays:
+        return own_words(model, x)
+    if any(isinstance(layer, ToOnePixel) for layer in model.module.modules()):
+        return None if decays and training.optimizer == "adam" else used_taps(model, x)
+    return None
 
-    def __init__(self, model: FlatModel, tokens: Tensor):
-        self.whole = model
-        self.words, self.tokens = tokens.unique(return_inverse=True)
-        with torch.device("meta"):
-            part = BiLSTM(len(self.words))
-        part = part.to_empty(device=tokens.device)
-        self.model = FlatModel(part, model.layout.output_layer, tokens.device)
-        views = model.layout.views(model.vector)
-        for name, view in self.model.layout.views(self.model.vector).items():
-            view.copy_(views[name][self.words] if name == "embedding.weight" else views[name])
 
-    def put_back(self) -> None:
-        """Carry the part's weights over to the whole model."""
-        views = self.whole.layout.views(self.whole.vector)
-        for name, view in self.model.layout.views(self.model.vector).items():
-            if name == "embedding.weight":
-                views[name][self.words] = view
-            else:
-                views[name].copy_(view)
+def shrinkage(training: LocalTraining, steps: int) -> float:
+    """The factor by which weight decay alone shrinks a parameter in that many steps of SGD."""
+    factor, velocity = 1.0, 0.0
+    for _ in range(steps):
+        velocity = training.momentum * velocity + training.weight_decay * factor
+        factor -= training.learning_rate * velocity
+    return factor
 
 
 def _train(
@@ -120,8 +117,8 @@ def _train(
     *,
     shuffle: torch.Generator,
     dropout: torch.Generator,
-) -> None:
-    """Train `model` in place on the examples `x`.
+) -> int:
+    """Train `model` in place on the examples `x`; returns the number of steps.
 
     The last batch of an epoch may be smaller. BatchNorm cannot train on a single example: where
     there is no batch to join, its statistics stay as they are. The optimizer starts afresh in
@@ -131,6 +128,7 @@ def _train(
         layer.generator = dropout
     optimizer = make_optimizer(model, training)
     smallest = 2 if model.has_batchnorm else 1
+    steps = 0
     for _ in range(training.local_epochs):
         order = torch.randperm(len(x), generator=shuffle).to(x.device)
         for batch in batches(order, training.batch_size, smallest=smallest):
@@ -138,6 +136,8 @@ def _train(
             model.parameters.grad.zero_()
             loss_function(model.module(x[batch]), labels[batch]).backward()
             optimizer.step()
+            steps += 1
+    return steps
 
 
 def batches(order: Tensor, batch_size: int, *, smallest: int = 1) -> list[Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from lff import parts
 from lff.errors import InputError
 from lff.kernels import ToOnePixel, conv_pool
 from lff.metrics import loss_function
@@ -24,7 +25,15 @@ from lff.models import (
     dropouts,
 )
 from lff.seeds import torch_generator
-from lff.training import LocalTraining, Peer, batches, make_optimizer, train_peer, train_round
+from lff.training import (
+    LocalTraining,
+    Peer,
+    batches,
+    make_optimizer,
+    shrinkage,
+    train_peer,
+    train_round,
+)
 
 WORDS = 40
 PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236_033}
@@ -324,7 +333,12 @@ def test_batchnorm_never_sees_a_lone_example():
     x, y = some_examples("resnet18", 5)
     seen = []
     model = flat("resnet18")
-    handle = model.module.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+
+    def note(module, args):
+        if type(module) is type(model.module) and not args[0].is_meta:
+            seen.append(len(args[0]))
+
+    handle = nn.modules.module.register_module_forward_pre_hook(note)
     train_peer(model, Peer(0, torch.arange(5), y), x, training, seed=0, round=0)
     handle.remove()
     assert seen == [5]
@@ -424,8 +438,54 @@ def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
     own, whole = flat("bilstm"), flat("bilstm")
     before = own.vector.clone()
     train_peer(own, peer, x, training, seed=0, round=0)
-    monkeypatch.setattr("lff.training.BiLSTM", type("Other", (), {}))
+    monkeypatch.setattr("lff.training.part_of", lambda *_: None)
     train_peer(whole, peer, x, training, seed=0, round=0)
     assert torch.equal(own.vector, whole.vector)
     moved = (own.vector - before)[own.layout.slice("embedding.weight")].view(WORDS, -1)
     assert moved.abs().amax(dim=1).nonzero().flatten().tolist() == x.unique().tolist()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "decay"), [("sgd", 0.1), ("sgd", 0.0), ("adam", 0.1), ("adam", 0.0)]
+)
+def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, monkeypatch):
+    """Two epochs with momentum; weight decay is large, so that what does not learn shrinks."""
+    training = LocalTraining(
+        local_epochs=2, batch_size=3, learning_rate=0.01, optimizer=optimizer, weight_decay=decay
+    )
+    x, y = some_examples("resnet18", 7)
+    peer = Peer(0, torch.arange(7), y)
+    part, whole = flat("resnet18"), flat("resnet18")
+    before = whole.vector.clone()
+    train_peer(part, peer, x, training, seed=0, round=0)
+    monkeypatch.setattr("lff.training.part_of", lambda *_: None)
+    train_peer(whole, peer, x, training, seed=0, round=0)
+    torch.testing.assert_close(part.vector, whole.vector, rtol=1e-6, atol=1e-7)
+    still = (part.vector == before).float().mean()
+    assert still > 0.5 if decay == 0 else still < 0.01
+
+
+def test_of_a_resnet_only_taps_that_meet_pixels_are_trained():
+    """In the last stage of 32x32 images five taps of nine meet only padding in the first kernels,
+    eight in three more; maps of 64x64 images are twice as large, and every tap meets a pixel."""
+    model = flat("resnet18")
+    small = parts.used_taps(model, torch.zeros(2, 3, 32, 32)).model.layout
+    assert model.layout.parameters - small.parameters == 512 * (5 * 256 + 3 * 8 * 512)
+    larger = parts.used_taps(model, torch.zeros(2, 3, 64, 64)).model.layout
+    assert larger.parameters == model.layout.parameters
+
+
+@pytest.mark.parametrize("steps", [0, 1, 7])
+def test_without_a_gradient_weight_decay_shrinks_by_a_factor(steps):
+    training = LocalTraining(
+        local_epochs=1, batch_size=1, learning_rate=0.1, momentum=0.9, weight_decay=0.2
+    )
+    weight = torch.nn.Parameter(torch.tensor([1.0, -3.0], dtype=torch.float64))
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=0.2)
+    for _ in range(steps):
+        weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+    wanted = weight.detach() / torch.tensor([1.0, -3.0], dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.full_like(wanted, shrinkage(training, steps)), wanted, rtol=1e-12, atol=0
+    )

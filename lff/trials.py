@@ -1,0 +1,87 @@
+"""Small experiments: one condition changed at a time, to see when LFighter locks on.
+
+MNIST-Mild with 40% attackers, over several seeds. They are no part of the study's grid; the
+notebook of the verdict shows those that are recorded. `lff.run_all(trials.experiments("quick"))`
+runs them.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from lff.benchmarks import Experiment
+from lff.filtering import LOCKED, NEVER, RECOVERED, episodes, filtered_rounds
+from lff.records import find, results
+from lff.runs import experiment
+from lff.spread import over_known_seeds
+
+BENCHMARK, ATTACKERS = "mnist-mild", 40
+AS_IT_IS = "as the study runs it"
+COSINE = {"defense_options": {"density": "cosine"}}
+
+# At `quick` everything may vary; at `laptop` what the paper and its released code do otherwise.
+CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "quick": {
+        AS_IT_IS: {},
+        "stronger heterogeneity, alpha 0.3": {"alpha": 0.3},
+        "weaker heterogeneity, alpha 5": {"alpha": 5.0},
+        "20 peers instead of 50": {"peers": 20},
+        "100 peers": {"peers": 100},
+        "1,000 examples instead of 4,000": {"examples": 1000},
+        "batches of 64 instead of 16": {"batch_size": 64},
+        "a tenth of the learning rate": {"learning_rate": 0.002},
+        "density by 1 - cosine": COSINE,
+    },
+    "laptop": {
+        AS_IT_IS: {},
+        "the paper's learning rate, 0.001": {"learning_rate": 0.001},
+        "density by 1 - cosine": COSINE,
+    },
+}
+SEEDS = {"quick": range(5), "laptop": range(4)}
+
+
+def experiments(scale: str) -> list[Experiment]:
+    """Every condition of a scale, with every seed."""
+    return [e for runs in by_condition(scale).values() for e in runs]
+
+
+def by_condition(scale: str) -> dict[str, list[Experiment]]:
+    """The experiments of each condition; none at a scale without trials."""
+    fixed = {"defense": "lfighter", "attackers": ATTACKERS, "scale": scale}
+    return {
+        condition: [experiment(BENCHMARK, seed=seed, **fixed, **settings) for seed in SEEDS[scale]]
+        for condition, settings in CONDITIONS.get(scale, {}).items()
+    }
+
+
+def table() -> pd.DataFrame:
+    """How the recorded trials ended, per scale and condition; conditions without a record are left
+    out, and seeds without one are not counted."""
+    rows = []
+    for scale in CONDITIONS:
+        for condition, runs in by_condition(scale).items():
+            recorded = [e for e in runs if find(e) is not None]
+            if recorded:
+                rows.append({"scale": scale, "condition": condition, **_outcome(recorded)})
+    columns = ["scale", "condition", *_COLUMNS]
+    return pd.DataFrame(rows, columns=columns).set_index(["scale", "condition"])
+
+
+_COLUMNS = (
+    "seeds", NEVER, RECOVERED, LOCKED,
+    "Src-Acc (%)", "attackers dropped (%)", "honest peers dropped (%)",
+)  # fmt: skip
+
+
+def _outcome(recorded: list[Experiment]) -> dict[str, Any]:
+    ends = episodes(filtered_rounds(recorded))["end"].value_counts()
+    runs = results(recorded)
+    shares = {
+        "Src-Acc (%)": 100 * runs["src_acc"],
+        "attackers dropped (%)": 100 * runs["true_positive_rate"],
+        "honest peers dropped (%)": 100 * runs["false_positive_rate"],
+    }
+    means = over_known_seeds(runs.assign(**shares), ["benchmark"], list(shares)).iloc[0]
+    counts = {end: int(ends.get(end, 0)) for end in (NEVER, RECOVERED, LOCKED)}
+    return {"seeds": len(recorded), **counts, **means}

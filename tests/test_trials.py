@@ -1,0 +1,45 @@
+"""Small experiments: each changes one thing, and only what is recorded is told."""
+
+from dataclasses import asdict
+
+import pytest
+
+import lff
+from lff import trials
+from lff.filtering import LOCKED, NEVER, RECOVERED
+
+
+@pytest.mark.parametrize("scale", trials.CONDITIONS)
+def test_a_condition_changes_one_thing_only(scale):
+    runs = trials.by_condition(scale)
+    names = [set(map(str, changed)) for changed in trials.CONDITIONS[scale].values()]
+    assert [len(changed) for changed in names] == [0] + [1] * (len(names) - 1)
+    for condition, changed in zip(runs, names, strict=True):
+        for e, usual in zip(runs[condition], runs[trials.AS_IT_IS], strict=True):
+            ours, theirs = asdict(e), asdict(usual)
+            assert {name for name in ours if ours[name] != theirs[name]} == changed
+
+
+def test_what_the_study_runs_is_among_them():
+    assert lff.experiment(
+        "mnist-mild", defense="lfighter", attackers=40, scale="laptop"
+    ) in trials.experiments("laptop")
+
+
+def test_the_table_counts_the_recorded_seeds(monkeypatch):
+    conditions = {trials.AS_IT_IS: {}, "shorter": {"rounds": 2}, "not run": {"rounds": 1}}
+    monkeypatch.setattr(trials, "CONDITIONS", {"smoke": conditions})
+    monkeypatch.setattr(trials, "SEEDS", {"smoke": range(3)})
+    runs = trials.by_condition("smoke")
+    recorded = [lff.run(e) for e in runs[trials.AS_IT_IS][:2] + runs["shorter"][:1]]
+    table = trials.table().loc["smoke"]
+    assert table.index.tolist() == [trials.AS_IT_IS, "shorter"]
+    assert table["seeds"].tolist() == [2, 1]
+    assert (table[[NEVER, RECOVERED, LOCKED]].sum(axis=1) == table["seeds"]).all()
+    caught = [entry["caught"] for entry in recorded[2].history]
+    dropped = sum(c["true_positives"] for c in caught) / sum(c["attackers"] for c in caught)
+    assert table.loc["shorter", "attackers dropped (%)"].mean == pytest.approx(100 * dropped)
+
+
+def test_without_a_record_there_is_nothing_to_tell():
+    assert trials.table().empty

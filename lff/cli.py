@@ -87,7 +87,11 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--ratios", nargs="+", type=float, default=[],
                         metavar="PERCENT", help="default: the scale's")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
-    parser.add_argument("--jobs", type=_positive, help="runs at a time (default: one per core)")
+    parser.add_argument("--jobs", type=_positive, metavar="N",
+                        help="runs at a time (default: one per core, or per worker)")  # fmt: skip
+    parser.add_argument("--cluster", metavar="tcp://HOST:PORT",
+                        help="spread the runs over the workers of this Dask scheduler; only on "
+                        "a network you trust")  # fmt: skip
     _add_common(parser)
     parser.set_defaults(command=_sweep)
 
@@ -184,7 +188,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def _run(options: argparse.Namespace) -> None:
     from lff.report import summarize
     from lff.runs import experiment, run
-    from lff.sweep import sensible_workers
+    from lff.workers import sensible_workers
 
     e = experiment(
         options.benchmark,
@@ -220,10 +224,11 @@ def _sweep(options: argparse.Namespace) -> int:
         experiments,
         jobs=options.jobs,
         device=options.device,
+        cluster=options.cluster,
         progress=not options.quiet,
     )
     for name, error in outcome.failed.items():
-        sys.stderr.write(f"lff: {name} failed:\n{error}\n")
+        sys.stderr.write(f"lff: {name} failed: {error.strip().splitlines()[-1]}\n")
     _say(f"{len(outcome.done)} runs recorded, {len(outcome.failed)} failed")
     return FAILURE if outcome.failed else 0
 

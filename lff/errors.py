@@ -20,6 +20,10 @@ class TrainingError(LffError):
     """A run that cannot go on."""
 
 
+class ClusterError(LffError):
+    """A cluster that cannot go on with a sweep."""
+
+
 class RecordError(LffError):
     """A record or checkpoint that is broken, outdated, or not what its name says."""
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from lff.benchmarks import Experiment
+from lff.forecast import cost
 from lff.notebook import Parameters
 from lff.observations import middle, remembered
 from lff.records import find
 from lff.runs import experiment
-from lff.sweep import cost
 
 CURVES = ("mnist-extreme", "cifar10-iid", "cifar10-mild")  # of the paper's Figure of Src-Acc
 CURVES_RATIO = 30

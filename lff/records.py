@@ -124,11 +124,23 @@ def find(experiment: Experiment, folder: Path | None = None) -> Record | None:
 def load(path: Path) -> Record:
     """Read one record, refusing one that is broken, outdated or not what its name says."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{path} is not a readable record ({error!r})") from error
+        return parse(text, path)
+    except RecordError as error:
+        raise RecordError(f"{error}; {_REMEDY}") from error
+
+
+def parse(text: str, path: Path) -> Record:
+    """The record that a text holds, checked as the one that belongs at this path."""
+    try:
+        content = json.loads(text)
         if content["schema"] not in READABLE:
             raise RecordError(
                 f"{path} has schema {content['schema']!r}, but this version reads "
-                f"{' and '.join(map(str, READABLE))}; {_REMEDY}"
+                f"{' and '.join(map(str, READABLE))}"
             )
         record = Record(
             experiment=_experiment(content["experiment"]),
@@ -138,10 +150,10 @@ def load(path: Path) -> Record:
             provenance=content["provenance"],
         )
         flaw = _flaw(record, content, path)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise RecordError(f"{path} is not a readable record ({error!r}); {_REMEDY}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RecordError(f"{path} is not a readable record ({error!r})") from error
     if flaw:
-        raise RecordError(f"{path} does not match its experiment ({flaw}); {_REMEDY}")
+        raise RecordError(f"{path} does not match its experiment ({flaw})")
     return record
 
 

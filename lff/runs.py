@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def run(
     workers: int = 1,
     progress: bool | None = None,
     folder: Path | None = None,
+    on_round: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Record:
     """Run one experiment, or take its record if it has been run before.
@@ -65,7 +67,7 @@ def run(
     `rounds`, ...) names the experiment. A run that was killed goes on from its last checkpoint.
     `workers` spread the peers of a round over that many processes, and `engine` says how they are
     trained (`lff.engines`); neither changes the result. `progress` shows a bar; by default only
-    where somebody is watching.
+    where somebody is watching. `on_round` is called after each round, and may raise to stop.
     """
     e = benchmark
     if not isinstance(e, Experiment):
@@ -82,7 +84,7 @@ def run(
             record = records.find(e, folder)  # another process may just have made it
             if record is None:
                 with closing(Federation(e, chosen, engine=engine, workers=workers)) as federation:
-                    record = _play(federation, progress, folder)
+                    record = _play(federation, progress, folder, on_round)
             discard(checkpoint_path(e, folder))
     else:
         _compare_data(record)
@@ -125,7 +127,12 @@ def _compare_data(record: Record) -> None:
         )
 
 
-def _play(federation: Federation, progress: bool | None, folder: Path | None) -> Record:
+def _play(
+    federation: Federation,
+    progress: bool | None,
+    folder: Path | None,
+    on_round: Callable[[], None],
+) -> Record:
     """Play the rounds that are not played yet, and record the run."""
     e = federation.experiment
     checkpoint = load_checkpoint(e, origin(federation.provenance), folder)
@@ -144,6 +151,7 @@ def _play(federation: Federation, progress: bool | None, folder: Path | None) ->
                 shown.update()
                 if keeper.due() and len(state.history) < e.rounds:
                     keeper.keep(state)
+                on_round()
         record = federation.record()
         try:
             record.save(folder)

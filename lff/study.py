@@ -17,13 +17,15 @@ from lff.benchmarks import BENCHMARKS, Experiment
 from lff.defenses import get_defense
 from lff.defenses.options import parse_pair
 from lff.errors import InputError, unknown
+from lff.forecast import cost
 from lff.html import write_report
 from lff.notebook import Parameters
 from lff.paths import home_dir, notebooks_dir, results_dir, study_dir
 from lff.plan import looking_seconds, missing_runs
 from lff.progress import bar
 from lff.runs import choose_device
-from lff.sweep import cost, default_jobs, run_all
+from lff.sweep import run_all
+from lff.workers import default_jobs
 
 # Kernels talk over files of this user rather than over open ports, and do not report that they
 # were told to stop.

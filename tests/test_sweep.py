@@ -8,7 +8,7 @@ import time
 import pytest
 
 import lff
-from lff import records, sweep
+from lff import forecast, records, workers
 from lff.defenses.registry import _defenses
 from lff.errors import InputError
 from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
@@ -45,7 +45,7 @@ def test_unknown_names_are_refused_before_anything_runs():
 
 def test_long_runs_come_first():
     short, long = lff.experiment("mnist-iid", rounds=2), lff.experiment("mnist-iid", rounds=9)
-    assert sweep.cost(long) > sweep.cost(short)
+    assert forecast.cost(long) > forecast.cost(short)
 
 
 def test_workers_and_this_process_give_the_same_records(tiny, tmp_path):
@@ -81,7 +81,7 @@ def test_a_killed_worker_costs_only_its_run_which_is_tried_again(tiny):
 
 
 def test_a_run_that_kills_every_worker_is_reported(tiny, monkeypatch):
-    monkeypatch.setattr(sweep, "_worker", dying_worker)
+    monkeypatch.setattr(workers, "_worker", dying_worker)
     runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(2), **tiny)
     outcome = lff.run_all(runs, jobs=2, progress=False)
     assert outcome.done == []

@@ -1,0 +1,161 @@
+"""The workers of an existing Dask cluster that may take part in a sweep.
+
+Dask unpickles what it receives, at every end: whoever reaches a scheduler can run code there, at
+its workers and at its callers. So a cluster belongs on a network one trusts, and Dask is imported
+only when a cluster is asked for.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from lff.errors import ClusterError, InputError, unknown
+from lff.fingerprint import method
+from lff.runs import DEVICES, choose_device
+
+logger = logging.getLogger("lff")
+
+ANSWER = 5.0  # seconds that a scheduler has to answer
+GLANCE = 1.0  # seconds between two looks at who is there
+PACKAGES = ("lff", "torch", "numpy", "scikit-learn")
+INSTALL = "pip install --constraint constraints.txt --editable '.[cluster]'"
+
+
+def check_address(address: object) -> None:
+    """Refuse what cannot be the address of a Dask scheduler."""
+    form = r"(?:tcp|tls)://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})"
+    match = re.fullmatch(form, address) if isinstance(address, str) else None
+    if not match or not 0 < int(match[1]) < 65536:
+        raise InputError(
+            "cluster must be the address of a Dask scheduler, such as tcp://192.168.0.1:8786, "
+            f"not {address!r}"
+        )
+
+
+class Worker(NamedTuple):
+    """One life of a worker: who starts again at the same address is another one."""
+
+    address: str
+    id: str
+
+
+class Crew:
+    """The workers of a scheduler that run the same code as this process.
+
+    Those there at the beginning must; one that joins later and does not is named and passed over.
+    """
+
+    def __init__(self, address: str, device: str):
+        if device not in DEVICES:
+            raise unknown("device", device, DEVICES)
+        self.address, self.device = address, device
+        self.client = _connect(address)
+        self.admitted: set[Worker] = set()
+        self.refused: dict[Worker, str] = {}
+
+    def __enter__(self) -> "Crew":
+        try:
+            if not self.look():
+                logger.info("the scheduler at %s has no workers yet; waiting", self.address)
+            for worker, reason in self.refused.items():
+                raise InputError(f"the worker {worker.address} cannot take part: {reason}")
+        except BaseException:
+            self.client.close()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.client.close()
+
+    def look(self) -> dict[Worker, bool]:
+        """The workers that are there now, each with whether it takes runs."""
+        if self.client.status != "running":
+            raise self._gone()
+        try:
+            found = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+        except OSError as error:
+            raise self._gone() from error
+        there = {Worker(a, w["id"]): w["status"] == "running" for a, w in found.items()}
+        self._admit(there.keys() - self.admitted - self.refused.keys())
+        return {worker: ready for worker, ready in there.items() if worker in self.admitted}
+
+    def submit(self, worker: Worker, function: Callable, *arguments: Any) -> Any:
+        """Let this worker, and no other, call a function; returns Dask's future of it."""
+        where = {"workers": [worker.address], "allow_other_workers": False}
+        return self.client.submit(function, *arguments, pure=False, **where)
+
+    def wait(self, futures: Collection[Any]) -> None:
+        """Wait until a run ends, but not long: workers come and go."""
+        from distributed import wait
+
+        if not futures:
+            time.sleep(GLANCE)
+            return
+        try:
+            wait(list(futures), timeout=GLANCE, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            return
+        except Exception as error:  # cancelled, as all are when the connection breaks
+            if self.client.status != "running":
+                raise self._gone() from error
+
+    def cancel(self, futures: Collection[Any]) -> None:
+        """Tell the scheduler that nobody waits for these runs any more."""
+        if futures and self.client.status == "running":
+            self.client.cancel(list(futures), force=True)
+
+    def _admit(self, new: Collection[Worker]) -> None:
+        """Compare the code of new workers with ours."""
+        if not new:
+            return
+        addresses = [worker.address for worker in new]
+        answers = self.client.run(identity, self.device, workers=addresses, on_error="return")
+        for worker in new:
+            reason = _difference(answers.get(worker.address, OSError("no answer")))
+            if reason is None:
+                continue  # it is gone, or will answer next time
+            if reason:
+                self.refused[worker] = reason
+                logger.warning("the worker %s is not used: %s", worker.address, reason)
+            else:
+                self.admitted.add(worker)
+
+    def _gone(self) -> ClusterError:
+        return ClusterError(
+            f"the Dask scheduler at {self.address} is gone; records that came back are kept, and "
+            "the same command goes on from there"
+        )
+
+
+def identity(device: str) -> dict[str, str]:
+    """What must be the same at caller and workers for their records to be."""
+    choose_device(device)
+    return {"method": method(), **{name: version(name).split("+")[0] for name in PACKAGES}}
+
+
+def _connect(address: str) -> Any:
+    """A client of the scheduler at this address."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError(f"a sweep over a cluster needs Dask ({error}): {INSTALL}") from error
+    try:
+        return Client(address, timeout=ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"no Dask scheduler answers at {address} ({error})") from error
+
+
+def _difference(answer: dict[str, str] | Exception) -> str | None:
+    """Why a worker's identity is not ours; empty if it is, None if it was not told."""
+    if isinstance(answer, OSError):
+        return None
+    if isinstance(answer, Exception):
+        return f"{type(answer).__name__}: {answer}"
+    ours = identity("auto")
+    if answer["method"] != ours["method"]:
+        return "its code of the method is not the one here; install the same version of lff"
+    other = [f"{n} {answer[n]} (here {ours[n]})" for n in PACKAGES if answer[n] != ours[n]]
+    return f"it has {', '.join(other)}" if other else ""

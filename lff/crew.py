@@ -5,10 +5,11 @@ its workers and at its callers. So a cluster belongs on a network one trusts, an
 only when a cluster is asked for.
 """
 
+import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -42,35 +43,51 @@ class Worker(NamedTuple):
     id: str
 
 
+@contextlib.contextmanager
+def hired(address: str, device: str) -> Iterator["Crew"]:
+    """The crew of the scheduler at this address, as long as the context lasts."""
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError(f"a sweep over a cluster needs Dask ({error}): {INSTALL}") from error
+    with _silent("distributed.client"):
+        try:
+            client = Client(address, timeout=ANSWER, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"no Dask scheduler answers at {address} ({error})") from error
+        with client:
+            crew = Crew(client, address, device)
+            if not crew.look(strict=True):
+                logger.info("the scheduler at %s has no workers yet; waiting", address)
+            yield crew
+
+
+@contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Nothing is heard of this logger: what is wrong is said in an error of ours."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 class Crew:
     """The workers of a scheduler that run the same code as this process.
 
     Those there at the beginning must; one that joins later and does not is named and passed over.
     """
 
-    def __init__(self, address: str, device: str):
-        if device not in DEVICES:
-            raise unknown("device", device, DEVICES)
-        self.address, self.device = address, device
-        self.client = _connect(address)
+    def __init__(self, client: Any, address: str, device: str):
+        self.client, self.address, self.device = client, address, device
         self.admitted: set[Worker] = set()
-        self.refused: dict[Worker, str] = {}
+        self.refused: set[Worker] = set()
 
-    def __enter__(self) -> "Crew":
-        try:
-            if not self.look():
-                logger.info("the scheduler at %s has no workers yet; waiting", self.address)
-            for worker, reason in self.refused.items():
-                raise InputError(f"the worker {worker.address} cannot take part: {reason}")
-        except BaseException:
-            self.client.close()
-            raise
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.client.close()
-
-    def look(self) -> dict[Worker, bool]:
+    def look(self, *, strict: bool = False) -> dict[Worker, bool]:
         """The workers that are there now, each with whether it takes runs."""
         if self.client.status != "running":
             raise self._gone()
@@ -79,7 +96,7 @@ class Crew:
         except OSError as error:
             raise self._gone() from error
         there = {Worker(a, w["id"]): w["status"] == "running" for a, w in found.items()}
-        self._admit(there.keys() - self.admitted - self.refused.keys())
+        self._admit(there.keys() - self.admitted - self.refused, strict)
         return {worker: ready for worker, ready in there.items() if worker in self.admitted}
 
     def submit(self, worker: Worker, function: Callable, *arguments: Any) -> Any:
@@ -107,21 +124,24 @@ class Crew:
         if futures and self.client.status == "running":
             self.client.cancel(list(futures), force=True)
 
-    def _admit(self, new: Collection[Worker]) -> None:
+    def _admit(self, new: Collection[Worker], strict: bool) -> None:
         """Compare the code of new workers with ours."""
         if not new:
             return
         addresses = [worker.address for worker in new]
         answers = self.client.run(identity, self.device, workers=addresses, on_error="return")
-        for worker in new:
+        for worker in sorted(new):
             reason = _difference(answers.get(worker.address, OSError("no answer")))
             if reason is None:
                 continue  # it is gone, or will answer next time
-            if reason:
-                self.refused[worker] = reason
-                logger.warning("the worker %s is not used: %s", worker.address, reason)
-            else:
+            if not reason:
                 self.admitted.add(worker)
+                continue
+            self.refused.add(worker)
+            text = f"the worker {worker.address} cannot take part: {reason}"
+            if strict:
+                raise InputError(text)
+            logger.warning("%s", text)
 
     def _gone(self) -> ClusterError:
         return ClusterError(
@@ -134,18 +154,6 @@ def identity(device: str) -> dict[str, str]:
     """What must be the same at caller and workers for their records to be."""
     choose_device(device)
     return {"method": method(), **{name: version(name).split("+")[0] for name in PACKAGES}}
-
-
-def _connect(address: str) -> Any:
-    """A client of the scheduler at this address."""
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError(f"a sweep over a cluster needs Dask ({error}): {INSTALL}") from error
-    try:
-        return Client(address, timeout=ANSWER, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no Dask scheduler answers at {address} ({error})") from error
 
 
 def _difference(answer: dict[str, str] | Exception) -> str | None:

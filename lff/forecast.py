@@ -76,7 +76,8 @@ class Forecast:
 
     def left(self) -> float:
         """The seconds until the last run ends."""
-        ends = [self._rest(e, start) for e, start in self.running.items()]
+        now = self.clock()
+        ends = [self._rest(e, now - start) for e, start in self.running.items()]
         ends += [0.0] * (max(1, self.at_once) - len(ends))
         heapq.heapify(ends)
         for e in self.waiting:  # each begins where a run ends first
@@ -84,12 +85,14 @@ class Forecast:
         return max(ends)
 
     def behind(self) -> float:
-        """The expected seconds of what is done, with the due part of the runs under way."""
-        elapsed = ((e, self.clock() - start) for e, start in self.running.items())
-        return self.ended_cost + sum(min(cost(e), t / self.pace(e)) for e, t in elapsed)
+        """The expected seconds of what is done, with a share of each run under way."""
+        now = self.clock()
+        elapsed = {e: now - start for e, start in self.running.items()}
+        shares = (cost(e) * t / (t + self._rest(e, t)) for e, t in elapsed.items() if t > 0)
+        return self.ended_cost + sum(shares)
 
-    def _rest(self, e: Experiment, start: float) -> float:
-        elapsed = self.clock() - start
+    def _rest(self, e: Experiment, elapsed: float) -> float:
+        """The seconds a run still takes that began so long ago."""
         return max(self.pace(e) * cost(e) - elapsed, OVERDUE * elapsed)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from lff import records
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.cluster import run_in_cluster
-from lff.crew import Crew, check_address
+from lff.crew import check_address, hired
 from lff.errors import InputError, unknown
 from lff.forecast import cost
 from lff.monitor import Monitor, Outcome
@@ -85,7 +85,7 @@ def run_all(
         chosen = choose_device(device)
         at_once = min(jobs or default_jobs(chosen), len(away))
     with ExitStack() as stack:
-        crew = stack.enter_context(Crew(cluster, device)) if cluster and away else None
+        crew = stack.enter_context(hired(cluster, device)) if cluster and away else None
         watched = Monitor(outcome, waiting, at_once=at_once, show=progress, on_end=on_end)
         monitor = stack.enter_context(watched)
         if crew:

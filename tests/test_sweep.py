@@ -2,13 +2,17 @@
 
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 import lff
-from lff import forecast, records, workers
+from lff import records, workers
+from lff.cli import main
 from lff.defenses.registry import _defenses
 from lff.errors import InputError
 from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
@@ -43,9 +47,11 @@ def test_unknown_names_are_refused_before_anything_runs():
         lff.grid(["mnist"])
 
 
-def test_long_runs_come_first():
-    short, long = lff.experiment("mnist-iid", rounds=2), lff.experiment("mnist-iid", rounds=9)
-    assert forecast.cost(long) > forecast.cost(short)
+def test_long_runs_come_first(tiny):
+    short, long = (lff.experiment("mnist-iid", **(tiny | {"rounds": n})) for n in (2, 9))
+    ended = []
+    lff.run_all([short, long], jobs=1, progress=False, on_end=ended.append)
+    assert ended == [long, short]
 
 
 def test_workers_and_this_process_give_the_same_records(tiny, tmp_path):
@@ -107,3 +113,54 @@ def test_a_defense_of_the_callers_own_runs_beside_the_others(tiny, monkeypatch):
     runs = lff.grid(["mnist-iid"], ["mine", "fedavg", "median"], [0], **tiny)
     outcome = lff.run_all(runs, jobs=2, progress=False)
     assert set(outcome.done) == set(runs)
+
+
+def test_ctrl_c_stops_a_sweep_and_keeps_its_rounds(own_folders):
+    """As a terminal sends it: to the command and all its workers."""
+    smoke = own_folders / "lff_results" / "smoke"
+    endless = ["--scale", "smoke", "--peers", "10", "--examples", "200", "--rounds", "9999",
+               "--test-examples", "100", "--local-epochs", "1"]  # fmt: skip
+    sweep = ["sweep", "--benchmarks", "mnist-iid", "--defenses", "fedavg", "--ratios", "0",
+             "--seeds", "0", "1", "2", "--jobs", "2", *endless]  # fmt: skip
+    command = subprocess.Popen(
+        [sys.executable, "-m", "lff.cli", *sweep],
+        env=os.environ | {"LFF_CHECKPOINT_SECONDS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 120
+        while len(list(smoke.glob("checkpoints/*.ckpt"))) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        kept = {path: path.stat().st_ino for path in smoke.glob("checkpoints/*.ckpt")}
+        os.killpg(command.pid, signal.SIGINT)
+        said, _ = command.communicate(timeout=60)
+        with pytest.raises(ProcessLookupError):  # nobody is left
+            for _ in range(600):
+                os.killpg(command.pid, 0)
+                time.sleep(0.05)
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.wait()
+    assert command.returncode == 130
+    assert "Traceback" not in said
+    assert "0/3 runs done, 2 running, 0 failed" in said
+    assert said.endswith("left]\nlff: interrupted; the same command goes on from there\n")
+    assert len(kept) == 2
+    assert {path for path in smoke.rglob("*") if path.is_file()} == set(kept)
+    assert all(path.stat().st_ino != inode for path, inode in kept.items())  # written once more
+
+
+def test_failures_are_listed_with_the_last_line_of_their_error(capsys):
+    arguments = ["sweep", "--benchmarks", "mnist-iid", "--defenses", "fedavg", "--ratios", "0",
+                 "--scale", "smoke", "--examples", "1000000", "--quiet"]  # fmt: skip
+    assert main(arguments) == 1
+    printed = capsys.readouterr()
+    (failed,) = lff.grid(["mnist-iid"], ["fedavg"], [0], scale="smoke", examples=1000000)
+    error = "lff.errors.InputError: examples must be between 1 and"
+    assert printed.err.startswith(f"lff: {failed.id} failed: {error}")
+    assert len(printed.err.splitlines()) == 1
+    assert "0 runs recorded, 1 failed" in printed.out

@@ -1,0 +1,106 @@
+"""How long runs take: the cost model, and what runs that ended teach about the others."""
+
+import pytest
+
+import lff
+from lff import forecast
+from lff.forecast import Forecast, cost
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    """Expected seconds by rounds alone, so that sums can be worked by hand."""
+    monkeypatch.setattr(forecast, "cost", lambda e: float(e.rounds))
+
+
+def cnn(seconds, seed=0):
+    return lff.experiment("mnist-iid", rounds=seconds, seed=seed)
+
+
+def test_the_cost_of_a_run_is_its_examples_times_those_of_its_model():
+    """2 s to start, then rounds x epochs x thousands of examples x seconds per thousand."""
+    mnist = {"scale": "laptop", "rounds": 12, "local_epochs": 3, "fraction": 1.0, "examples": 0}
+    assert cost(lff.experiment("mnist-mild", **mnist)) == pytest.approx(2 + 12 * 3 * 60 * 0.11)
+    cifar10 = {"scale": "laptop", "rounds": 5, "local_epochs": 1, "fraction": 0.5, "examples": 1000}
+    assert cost(lff.experiment("cifar10-iid", **cifar10)) == pytest.approx(2 + 5 * 0.5 * 5.0)
+    imdb = {"scale": "laptop", "rounds": 2, "local_epochs": 2, "fraction": 1.0, "examples": 3000}
+    assert cost(lff.experiment("imdb", **imdb)) == pytest.approx(2 + 2 * 2 * 3 * 3.5)
+
+
+def test_the_repeated_median_costs_its_pairs():
+    one, other = (lff.experiment("mnist-iid", defense=d) for d in ("median", "repeated_median"))
+    assert cost(other) > cost(one)
+
+
+def test_runs_go_where_one_ends_first(costs, clock):
+    """70, 50, 40 and 20 s in two processes: 70 + 20 in one, 50 + 40 in the other."""
+    runs = [cnn(seconds) for seconds in (70, 50, 40, 20)]
+    assert Forecast(runs, 2, clock).left() == 90
+    assert Forecast(runs, 1, clock).left() == 180
+    assert Forecast(runs, 9, clock).left() == 70
+    assert Forecast([], 2, clock).left() == 0
+
+
+def test_time_passes_for_the_runs_under_way(costs, clock):
+    runs = [cnn(70), cnn(50), cnn(40)]
+    foreseen = Forecast(runs, 2, clock)
+    foreseen.started(runs[0])
+    foreseen.started(runs[1])
+    clock.now = 20.0
+    assert foreseen.left() == 70  # 50 of the first; 30 of the second, then the third's 40
+    assert foreseen.behind() == 40
+
+
+def test_what_runs_took_corrects_what_is_expected_of_the_others(costs, clock):
+    """60 s took 120: with the prior of 30, (30 + 120) / (30 + 60) = 5/3 for all runs. For the same
+    model once more, from there: (30 x 5/3 + 120) / (30 + 60) = 17/9."""
+    ended, same = cnn(60), cnn(90)
+    other = lff.experiment("imdb", rounds=90)
+    foreseen = Forecast([ended, same, other], 1, clock)
+    foreseen.started(ended)
+    foreseen.ended(ended, 120.0)
+    assert foreseen.pace(other) == pytest.approx(5 / 3)
+    assert foreseen.pace(same) == pytest.approx(17 / 9)
+    assert foreseen.left() == pytest.approx(90 * 17 / 9 + 90 * 5 / 3)
+
+
+def test_a_run_that_failed_teaches_nothing(costs, clock):
+    runs = [cnn(60), cnn(90)]
+    foreseen = Forecast(runs, 1, clock)
+    foreseen.started(runs[0])
+    foreseen.ended(runs[0], None)
+    assert foreseen.left() == 90
+    assert foreseen.behind() == 60
+
+
+def test_an_overdue_run_is_given_a_tenth_more_and_never_counts_as_done(costs, clock):
+    (run,) = [cnn(50)]
+    foreseen = Forecast([run], 1, clock)
+    foreseen.started(run)
+    clock.now = 200.0
+    assert foreseen.left() == 20
+    assert foreseen.behind() == pytest.approx(50 * 200 / 220)
+
+
+def test_a_lost_run_is_expected_whole_again(costs, clock):
+    runs = [cnn(50), cnn(40)]
+    foreseen = Forecast(runs, 1, clock)
+    foreseen.started(runs[0])
+    clock.now = 45.0
+    foreseen.lost(runs[0])
+    assert foreseen.left() == 90
+    assert foreseen.behind() == 0

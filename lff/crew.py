@@ -8,6 +8,7 @@ only when a cluster is asked for.
 import contextlib
 import logging
 import re
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
@@ -21,15 +22,19 @@ logger = logging.getLogger("lff")
 
 ANSWER = 5.0  # seconds that a scheduler has to answer
 GLANCE = 1.0  # seconds between two looks at who is there
+LONGEST_GREETING = 1 << 20  # bytes
 PACKAGES = ("lff", "torch", "numpy", "scikit-learn")
 INSTALL = "pip install --constraint constraints.txt --editable '.[cluster]'"
+
+_ADDRESS = re.compile(
+    r"(?P<kind>tcp|tls)://(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})"
+)
 
 
 def check_address(address: object) -> None:
     """Refuse what cannot be the address of a Dask scheduler."""
-    form = r"(?:tcp|tls)://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})"
-    match = re.fullmatch(form, address) if isinstance(address, str) else None
-    if not match or not 0 < int(match[1]) < 65536:
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if not match or not 0 < int(match["port"]) < 65536:
         raise InputError(
             "cluster must be the address of a Dask scheduler, such as tcp://192.168.0.1:8786, "
             f"not {address!r}"
@@ -54,6 +59,7 @@ def hired(address: str, device: str) -> Iterator["Crew"]:
         raise InputError(f"a sweep over a cluster needs Dask ({error}): {INSTALL}") from error
     with _silent("distributed.client"):
         try:
+            _hear(address)
             client = Client(address, timeout=ANSWER, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(f"no Dask scheduler answers at {address} ({error})") from error
@@ -62,6 +68,20 @@ def hired(address: str, device: str) -> Iterator["Crew"]:
             if not crew.look(strict=True):
                 logger.info("the scheduler at %s has no workers yet; waiting", address)
             yield crew
+
+
+def _hear(address: str) -> None:
+    """Refuse who does not greet like a scheduler, which is with a short message, its length first.
+
+    Dask itself would wait for ever for one who says nothing, and believe whatever length it is told.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match["kind"] == "tls":
+        return  # nothing is said before the encryption is agreed on
+    with socket.create_connection((match["host"].strip("[]"), int(match["port"])), ANSWER) as line:
+        length = line.recv(8, socket.MSG_WAITALL)
+    if len(length) < 8 or not 0 < int.from_bytes(length, "little") < LONGEST_GREETING:
+        raise ValueError("something else does")
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ class Scenario:
 
 
 def scenarios(kills: int, *, short: bool = False) -> list[Scenario]:
-    """Half of the kills for a run, half for a sweep with two workers; and interrupts of runs.
+    """Half of the kills for a run, half for a sweep with two workers; and interrupts.
 
     Workers are new interpreters always; in the long form, so are a quarter of the runs.
     """
@@ -62,6 +62,8 @@ def scenarios(kills: int, *, short: bool = False) -> list[Scenario]:
     if not short:
         name = "Ctrl-C of a run over two processes"
         chosen.append(Scenario(name, spread, ("all",), 10, sends=signal.SIGINT))
+        name = "Ctrl-C of a sweep"
+        chosen.append(Scenario(name, sweep, ("all",), 10, sends=signal.SIGINT))
     return chosen
 
 

@@ -71,9 +71,9 @@ def hired(address: str, device: str) -> Iterator["Crew"]:
 
 
 def _hear(address: str) -> None:
-    """Refuse who does not greet like a scheduler, which is with a short message, its length first.
+    """Refuse who does not greet like a scheduler: with a short message, its length first.
 
-    Dask itself would wait for ever for one who says nothing, and believe whatever length it is told.
+    Dask itself would wait for ever for one who says nothing, and believe any length it is told.
     """
     match = _ADDRESS.fullmatch(address)
     if match["kind"] == "tls":

@@ -55,6 +55,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 env=os.environ | environment,
+                cwd=self.folder,  # `-m` imports from there first
             )
         self.processes.append(process)
         return process
@@ -139,7 +140,8 @@ def test_ctrl_c_stops_the_command_and_the_workers_runs(dask, tmp_path):
     _, folder = dask.add_worker()
     arguments = ["sweep", "--cluster", dask.address, "--benchmarks", "mnist-iid", "--ratios", "0",
                  "--defenses", "fedavg", "--seeds", "0", "1", "--scale", "smoke",
-                 "--rounds", "9999", "--peers", "10", "--examples", "200", "--test-examples", "100"]  # fmt: skip
+                 "--rounds", "9999", "--peers", "10", "--examples", "200", "--test-examples",
+                 "100"]  # fmt: skip
     command = subprocess.Popen(
         [sys.executable, "-m", "lff.cli", *arguments], stderr=subprocess.PIPE, text=True
     )

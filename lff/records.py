@@ -208,11 +208,12 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
 def results(experiments: Iterable[Experiment], folder: Path | None = None, *, warn: bool = True):
     """A DataFrame with one row (see `Record.summary`) per experiment that has been run.
 
-    A warning says how many have not, and the table's `attrs["missing"]` which.
+    The table's `attrs["missing"]` names those that have not; a warning, unless not wanted, says
+    how many.
     """
     found = {e.id: find(e, folder) for e in experiments}
     missing = [name for name, record in found.items() if record is None]
-    if missing:
+    if missing and warn:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         logger.warning("%d of %d runs have no record: %s", len(missing), len(found), some)
     table = _table(record for record in found.values() if record is not None)

@@ -216,6 +216,9 @@ def test_results_and_captions_tell_what_is_missing(whole, tmp_path, caplog):
     table = lff.results(asked, tmp_path / "whole")
     assert table.attrs["missing"] == [asked[1].id]
     assert f"1 of 2 runs have no record: {asked[1].id}" in caplog.text
+    caplog.clear()
+    assert lff.results(asked, tmp_path / "whole", warn=False).attrs["missing"] == [asked[1].id]
+    assert caplog.text == ""
     assert about(table, "smoke", asked).endswith("1 of 2 runs (50%), the others not run")
     assert about(table, "smoke", asked[:1]).endswith("; 1 run")
 

@@ -3,7 +3,10 @@
 import importlib
 import itertools
 import math
+import os
 import statistics
+import subprocess
+import sys
 
 import hypothesis.strategies as st
 import numpy as np
@@ -21,7 +24,7 @@ from lff.defenses.coordinatewise import (
     coordinate_trimmed_mean,
 )
 from lff.defenses.foolsgold import FoolsGold, foolsgold_weights
-from lff.defenses.geometry import cosines
+from lff.defenses.geometry import cosines, ranks
 from lff.defenses.multi_krum import multi_krum, squared_distances
 from lff.defenses.options import format_options, parse_options
 from lff.defenses.sorting import (
@@ -573,6 +576,14 @@ def test_cosines_by_hand_and_of_zero_equal_and_opposite_rows():
     assert torch.equal(got, got.T)
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_ranks_by_hand_in_any_unit(unit):
+    """Equal but for rounding is equal; a millionth more is more."""
+    scores = torch.tensor([3, 1, 2, 1 + 1e-14, 1 + 1e-6, 3 - 1e-14]).double() * unit
+    assert ranks(scores).tolist() == [3, 0, 2, 0, 1, 3]
+    assert ranks(torch.zeros(3).double()).tolist() == [0, 0, 0]
+
+
 # --- all rules -------------------------------------------------------------------------------
 
 
@@ -736,12 +747,68 @@ def test_names_that_are_taken_unknown_or_no_names_are_errors():
 
     with pytest.raises(InputError, match=r"'my rule'"):
         defense("my rule")
+    with pytest.raises(TypeError, match="positional"):
+        defense("mine", "Mine")
     with pytest.raises(InputError, match=r"'lfigther'.*Did you mean 'lfighter'"):
         get_defense("lfigther")
     with pytest.raises(InputError, match=r"option of lfighter 'densty'.*Did you mean 'density'"):
         get_defense("lfighter").create(densty="angle")
     with pytest.raises(InputError, match=r"option of median 'x'"):
         get_defense("median").create(x=1)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("module", ["a_module", "z_module"])
+def test_a_name_is_taken_by_another_module_and_free_in_its_own(module):
+    """A notebook cell may be run again."""
+
+    def rule(updates): ...
+
+    rule.__module__ = module
+    with pytest.raises(InputError, match=r"'median' exists already"):
+        defense("median")(rule)
+    defense("mine", label="One")(rule)
+    defense("mine", label="Two")(rule)
+    assert get_defense("mine").label == "Two"
+
+
+def test_an_installed_package_registers_through_its_entry_point(tmp_path):
+    """In a process of its own, with a package such as pip leaves it on the path."""
+    (tmp_path / "their_module.py").write_text(
+        "import lff\n"
+        "@lff.defense('theirs', label='Theirs')\n"
+        "def theirs(updates): ...\n"
+        "print('loaded')\n"
+    )
+    info = tmp_path / "their_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lff.defenses]\ntheirs = their_module\n")
+    script = (
+        "from lff.defenses import defenses, get_defense\n"
+        "print(get_defense('median').label)\n"
+        "print(get_defense('theirs').label)\n"
+        "print(list(defenses())[-1])\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["Median", "loaded", "Theirs", "theirs"]
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_installed_packages_are_looked_for_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(registry, "_entry_points_loaded", False)
+    monkeypatch.setattr(registry, "entry_points", lambda group: asked.append(group) or [])
+    for _ in range(3):
+        defenses()
+    assert asked == ["lff.defenses"]
 
 
 @pytest.mark.parametrize(

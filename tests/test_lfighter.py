@@ -159,6 +159,13 @@ def test_kmeans_is_the_same_for_the_same_seed():
     assert torch.equal(kmeans(points, seed=2**62 + 3), kmeans(points, seed=2**62 + 3))
 
 
+def test_the_seed_decides_where_kmeans_starts():
+    """A square has two best divisions: starts differ in which they find first."""
+    square = torch.tensor([[0.0, 0], [0, 1], [1, 1], [1, 0]]).double()
+    found = {tuple(kmeans(square, seed=seed).tolist()) for seed in range(12)}
+    assert found == {(0, 0, 1, 1), (0, 1, 1, 0)}
+
+
 # --- relevant neurons ------------------------------------------------------------------------
 
 
@@ -407,6 +414,18 @@ def test_one_or_two_output_neurons_are_clustered_whole(classes, distribution):
     decision = lfighter(updates, distribution=distribution)
     assert decision.dropped(updates.peers) == [6, 7, 8]
     assert sorted(decision.saw["neurons"]) == list(range(classes))
+
+
+def test_three_output_neurons_are_enough_to_be_extreme():
+    gradients = 0.01 * np.random.default_rng(0).normal(size=(14, 3, 5))
+    neurons = [0] * 4 + [1] * 4 + [2] * 4 + [1] * 2
+    for row, neuron in enumerate(neurons):
+        gradients[row, neuron, row // 4] -= 10
+    gradients[:, :, -1] = 0.5
+    updates = updates_with_gradients(gradients)
+    decision = lfighter(updates)
+    assert decision.saw["distribution"] == "extreme"
+    assert decision.dropped(updates.peers) == [12, 13]
 
 
 @pytest.mark.parametrize("distribution", ["mild", "extreme"])

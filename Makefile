@@ -5,16 +5,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCALE ?= quick
 
-.PHONY: help study test lab bench chaos lint clean
+.PHONY: help study test coverage lab bench chaos lint clean
 
 help:
-	@echo "make study   run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
-	@echo "make test    run the tests"
-	@echo "make lab     open the notebooks in JupyterLab"
-	@echo "make bench   measure speed (ONLY=training|aggregation|checkpoint for one part)"
-	@echo "make chaos   kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
-	@echo "make lint    check style"
-	@echo "make clean   remove .venv and caches"
+	@echo "make study     run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
+	@echo "make test      run the tests"
+	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
+	@echo "make lab       open the notebooks in JupyterLab"
+	@echo "make bench     measure speed (ONLY=training|aggregation|checkpoint for one part)"
+	@echo "make chaos     kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
+	@echo "make lint      check style"
+	@echo "make clean     remove .venv and caches"
 
 study: $(READY)
 	@echo "Running the study at scale '$(SCALE)' ..."
@@ -23,6 +24,9 @@ study: $(READY)
 test: $(READY)
 	@echo "Running the tests ..."
 	@$(BIN)/python -m pytest tests notebooks --nbval-lax --nbval-current-env
+
+coverage: $(READY)
+	@$(BIN)/python -m pytest tests -n 2 --cov
 
 lab: $(READY)
 	@$(BIN)/jupyter lab notebooks
@@ -41,7 +45,7 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage* .pytest_cache .ruff_cache .hypothesis
 
 # The first interpreter that really runs: a name on the PATH alone may be a version manager's shim.
 $(READY): pyproject.toml constraints.txt

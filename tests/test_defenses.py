@@ -31,6 +31,7 @@ from lff.defenses.sorting import (
     BLOCK,
     NETWORK_PEERS,
     batcher_network,
+    column_blocks,
     median_of,
     ranks_network,
     scratch,
@@ -146,6 +147,15 @@ def test_the_median_of_some_of_the_lowest_values(n):
     close(median_of(torch.from_numpy(values.copy())), np.median(values, axis=0))
 
 
+@pytest.mark.parametrize("entries", [1, 4, 5, 12, 35, 1000])
+def test_blocks_hold_every_column_once_and_no_more_entries_than_asked_for(entries):
+    """But one column at least."""
+    blocks = [range(7)[columns] for columns in column_blocks(torch.empty(5, 7), entries)]
+    assert [column for block in blocks for column in block] == list(range(7))
+    assert all(len(block) <= max(entries // 5, 1) for block in blocks)
+    assert len(blocks) == math.ceil(7 / min(max(entries // 5, 1), 7))
+
+
 # --- coordinate-wise rules -------------------------------------------------------------------
 
 
@@ -242,6 +252,14 @@ def test_rules_over_several_blocks_of_columns_do_each_column_once(n):
     ):
         shift = rule(matrix) - offsets
         assert (shift - rule(column)).abs().max() < 0.1
+
+
+def test_repeated_median_of_so_many_peers_that_one_column_fills_a_block():
+    n = math.isqrt(BLOCK) + 1
+    matrix = normal(n, 2)
+    lines = [siegelslopes(np.sort(column).astype(float)) for column in matrix.T]
+    got = coordinate_repeated_median(torch.from_numpy(matrix))
+    close(got, [line.intercept + line.slope * (n - 1) / 2 for line in lines], atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9, 20])
@@ -396,6 +414,14 @@ def test_distances_are_symmetric_to_the_last_bit():
     rows = torch.from_numpy(normal(9, 6))
     distances = squared_distances(rows, rows[0])
     assert torch.equal(distances, distances.T)
+
+
+def test_equal_rows_are_at_no_distance_however_their_products_are_rounded():
+    matrix = normal(9, 1001, scale=100).repeat(2, axis=0)
+    distances = squared_distances(torch.from_numpy(matrix), torch.zeros(1001))
+    equal = np.arange(18)[:, None] // 2 == np.arange(18) // 2
+    assert (distances[torch.from_numpy(equal)] == 0).all()
+    assert (distances[torch.from_numpy(~equal)] > 1).all()
 
 
 def test_distances_over_several_blocks_add_up(monkeypatch):
@@ -574,6 +600,15 @@ def test_cosines_by_hand_and_of_zero_equal_and_opposite_rows():
     assert got[0, 4] == pytest.approx(0.6)
     assert got[5].tolist() == [0, 0, 0, 0, 0, 1]
     assert torch.equal(got, got.T)
+
+
+def test_rounding_takes_no_cosine_out_of_its_range():
+    """Else its angle would be NaN."""
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(100, 7)))
+    got = cosines(torch.cat([rows, -rows, 3 * rows]))
+    assert got.min() == -1
+    assert got.max() == 1
+    assert torch.arccos(got).isfinite().all()
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])

@@ -27,7 +27,7 @@ def test_all_ways_to_compute_a_rule_give_the_same_aggregate(size):
 
 @pytest.mark.filterwarnings("ignore")  # of what byzfl imports, where it is installed
 def test_the_report_has_every_contestant_with_its_ratios(tmp_path, monkeypatch):
-    monkeypatch.setattr(aggregation, "QUICK", {"CNN, 6 updates": ("cnn", 6, 50, 1)})
+    monkeypatch.setattr(aggregation, "QUICK", {"CNN, 9 updates": ("cnn", 9, 50, 1)})
     report = aggregation.run(quick=True)
     (rows,) = report.tables.values()
     assert {row["rule"] for row in rows if row["way"] == "lff"} >= {"lfighter", "median", "fedavg"}

@@ -256,6 +256,17 @@ def test_a_broken_file_that_cannot_be_had_again_is_never_used(world):
         data.load("mnist")
 
 
+@pytest.mark.parametrize("kind", ["folder", "link to itself"])
+def test_what_is_no_file_at_all_is_broken_and_never_read(world, kind):
+    path = put(world.cache / "mnist", MNIST) / FIRST
+    path.unlink()
+    path.mkdir() if kind == "folder" else path.symlink_to(path)
+    found = next(status for status in files.verify("mnist").files if status.name == FIRST)
+    assert found.state == "broken"
+    assert ("not a file" if kind == "folder" else "symbolic links") in found.reason
+    assert files.read("mnist") is None
+
+
 def test_available_goes_by_size_and_verify_by_content(world):
     wrong = bytes(len(MNIST[FIRST]))
     put(world.cache / "mnist", {FIRST: wrong, "t10k-labels-idx1-ubyte": b"short"})

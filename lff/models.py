@@ -10,6 +10,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -209,6 +210,7 @@ class FlatModel:
         for name, view in views.items():
             view.copy_(state[name].detach())
             state[name].data = view
+        self.parts: dict[torch.Size, Any] = {}  # smaller models made of this one (`lff.parts`)
         gradient = self.parameters.grad
         for name, parameter in self.module.named_parameters():
             parameter.grad = gradient[self.layout.slice(name)].view(parameter.shape)

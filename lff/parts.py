@@ -21,14 +21,16 @@ class Part:
     `where` says which entries of a parameter it holds; parameters not named there it holds whole.
     """
 
-    def __init__(self, whole: FlatModel, smaller: nn.Module, where: dict[str, Index], x: Tensor):
-        self.whole, self.where, self.x = whole, where, x
-        self.model = FlatModel(
-            smaller.to_empty(device=x.device), whole.layout.output_layer, x.device
-        )
-        theirs = whole.layout.views(whole.vector)
+    def __init__(self, whole: FlatModel, smaller: nn.Module, where: dict[str, Index]):
+        self.whole, self.where = whole, where
+        device = whole.vector.device
+        self.model = FlatModel(smaller.to_empty(device=device), whole.layout.output_layer, device)
+
+    def take(self) -> None:
+        """Take the weights of the whole model."""
+        theirs = self.whole.layout.views(self.whole.vector)
         for name, view in self.model.layout.views(self.model.vector).items():
-            view.copy_(theirs[name][where.get(name, ())])
+            view.copy_(theirs[name][self.where.get(name, ())])
 
     def put_back(self, shrinkage: float) -> None:
         """Carry its weights over to the whole model, whose other entries weight decay shrank."""
@@ -39,23 +41,33 @@ class Part:
             theirs[name][self.where.get(name, ())] = view
 
 
-def own_words(model: FlatModel, tokens: Tensor) -> Part:
-    """Of a model over words, the embeddings of the words in `tokens`: often a tenth of them."""
+def own_words(model: FlatModel, tokens: Tensor) -> tuple[Part, Tensor]:
+    """Of a model over words, the embeddings of the words in `tokens`: often a tenth of them.
+
+    Comes with the tokens, numbered as the part numbers its words.
+    """
     words, renumbered = tokens.unique(return_inverse=True)
     with torch.device("meta"):
         smaller = BiLSTM(len(words))
-    return Part(model, smaller, {"embedding.weight": (words,)}, renumbered)
+    return Part(model, smaller, {"embedding.weight": (words,)}), renumbered
 
 
-def used_taps(model: FlatModel, images: Tensor) -> Part:
-    """Of a ResNet18, the taps of its kernels that ever meet a pixel, not only padding.
+def used_taps(model: FlatModel, shape: torch.Size) -> Part:
+    """Of a ResNet18, the taps of its kernels that ever meet a pixel of images of this shape.
 
     Images of 32x32 pixels have become 2x2 and then 1x1 in the last stage, which holds three
-    quarters of all parameters; of nine taps there, four or one are used.
+    quarters of all parameters; of nine taps there, four or one meet more than padding. The part
+    is the same for all peers and made once for a model.
     """
+    if shape not in model.parts:
+        model.parts[shape] = _used_taps(model, shape)
+    return model.parts[shape]
+
+
+def _used_taps(model: FlatModel, shape: torch.Size) -> Part:
     with torch.device("meta"):
         smaller = build("resnet18", classes=len(model.module.fc.bias))
-        sides = _sides(smaller, images.shape[1:])
+        sides = _sides(smaller, shape)
     where: dict[str, Index] = {}
     for name, side in sides.items():
         layer = smaller.get_submodule(name)
@@ -63,7 +75,7 @@ def used_taps(model: FlatModel, images: Tensor) -> Part:
             used = slice(1, 1 + side)
             where[f"{name}.weight"] = (slice(None), slice(None), used, used)
             layer.weight = nn.Parameter(layer.weight.detach()[:, :, used, used])
-    return Part(model, smaller, where, images)
+    return Part(model, smaller, where)
 
 
 def _sides(model: nn.Module, shape: torch.Size) -> dict[str, int]:

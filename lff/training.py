@@ -78,16 +78,18 @@ def train_peer(
         "shuffle": torch_generator(seed, "shuffle", round, peer.id),
         "dropout": torch_generator(seed, "dropout", round, peer.id, device=x.device),
     }
-    part = part_of(model, x, training)
+    part, x = part_of(model, x, training)
     if part is None:
         _train(model, x, peer.labels, training, **generators)
     else:
-        steps = _train(part.model, part.x, peer.labels, training, **generators)
+        part.take()
+        steps = _train(part.model, x, peer.labels, training, **generators)
         part.put_back(shrinkage(training, steps))
 
 
-def part_of(model: FlatModel, x: Tensor, training: LocalTraining) -> Part | None:
-    """The part of the model that the examples `x` can move, where training it alone saves much.
+def part_of(model: FlatModel, x: Tensor, training: LocalTraining) -> tuple[Part | None, Tensor]:
+    """The part of the model that the examples `x` can move, where training it alone saves much;
+    with the examples as that part takes them.
 
     Parameters without a gradient stay as they are or, by SGD's weight decay, shrink by a factor;
     what Adam's does to them is not so simple.
@@ -95,9 +97,10 @@ def part_of(model: FlatModel, x: Tensor, training: LocalTraining) -> Part | None
     decays = training.weight_decay > 0
     if isinstance(model.module, BiLSTM) and not decays:
         return own_words(model, x)
-    if any(isinstance(layer, ToOnePixel) for layer in model.module.modules()):
-        return None if decays and training.optimizer == "adam" else used_taps(model, x)
-    return None
+    convolutions = any(isinstance(layer, ToOnePixel) for layer in model.module.modules())
+    if convolutions and not (decays and training.optimizer == "adam"):
+        return used_taps(model, x.shape[1:]), x
+    return None, x
 
 
 def shrinkage(training: LocalTraining, steps: int) -> float:

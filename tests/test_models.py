@@ -438,7 +438,7 @@ def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
     own, whole = flat("bilstm"), flat("bilstm")
     before = own.vector.clone()
     train_peer(own, peer, x, training, seed=0, round=0)
-    monkeypatch.setattr("lff.training.part_of", lambda *_: None)
+    monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
     train_peer(whole, peer, x, training, seed=0, round=0)
     assert torch.equal(own.vector, whole.vector)
     moved = (own.vector - before)[own.layout.slice("embedding.weight")].view(WORDS, -1)
@@ -458,7 +458,7 @@ def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, monkeypa
     part, whole = flat("resnet18"), flat("resnet18")
     before = whole.vector.clone()
     train_peer(part, peer, x, training, seed=0, round=0)
-    monkeypatch.setattr("lff.training.part_of", lambda *_: None)
+    monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
     train_peer(whole, peer, x, training, seed=0, round=0)
     torch.testing.assert_close(part.vector, whole.vector, rtol=1e-6, atol=1e-7)
     still = (part.vector == before).float().mean()
@@ -469,9 +469,9 @@ def test_of_a_resnet_only_taps_that_meet_pixels_are_trained():
     """In the last stage of 32x32 images five taps of nine meet only padding in the first kernels,
     eight in three more; maps of 64x64 images are twice as large, and every tap meets a pixel."""
     model = flat("resnet18")
-    small = parts.used_taps(model, torch.zeros(2, 3, 32, 32)).model.layout
+    small = parts.used_taps(model, torch.Size([3, 32, 32])).model.layout
     assert model.layout.parameters - small.parameters == 512 * (5 * 256 + 3 * 8 * 512)
-    larger = parts.used_taps(model, torch.zeros(2, 3, 64, 64)).model.layout
+    larger = parts.used_taps(model, torch.Size([3, 64, 64])).model.layout
     assert larger.parameters == model.layout.parameters
 
 

@@ -4,12 +4,16 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
 import papermill
+from jupyter_core.utils import ensure_event_loop
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
@@ -26,15 +30,6 @@ from lff.progress import bar
 from lff.runs import choose_device
 from lff.sweep import run_all
 from lff.workers import default_jobs
-
-# Kernels talk over files of this user rather than over open ports, and do not report that they
-# were told to stop.
-_KERNEL = Config(
-    {
-        "KernelManager": {"transport": "ipc"},
-        "NotebookClient": {"extra_arguments": ["--log-level=CRITICAL"]},
-    }
-)
 
 NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
 PRIOR_SECONDS = 30.0  # of work, before its pace outweighs what was expected
@@ -76,7 +71,7 @@ def run_study(
 ) -> StudyOutcome:
     """Run the notebooks of these names (default: all) with these parameters.
 
-    First the runs they need, spread over the cores, then the notebooks in order, under one
+    First the runs they need, then the notebooks in order, both spread over the cores, under one
     progress bar. A notebook that fails is reported and the others still run. What is up to date
     is not run again.
     """
@@ -105,10 +100,7 @@ def run_study(
         runs = run_all(
             list(wanted), jobs=jobs, device=settings.device, progress=False, on_end=run_ended
         )
-        for number, path in enumerate(chosen, 1):
-            progress.now(f"notebook {path.stem} ({number} of {len(chosen)})")
-            _execute(path, folder / path.name, parameters, outcome)
-            progress.ended(path.stem)
+        _execute_all(chosen, folder, parameters, at_once, outcome, progress)
     for path in chosen:  # after the last one, since notebooks add records
         if path.stem not in outcome.failed:
             _stamp(folder / path.name, _key(code[path.stem], settings.scale))
@@ -172,29 +164,82 @@ class _Progress:
         return (self.bar.total - done) * pace
 
 
-def _execute(path: Path, executed: Path, parameters: dict[str, Any], outcome: StudyOutcome) -> None:
-    """Execute one notebook unless its executed copy is up to date."""
+def _execute_all(
+    chosen: Sequence[Path],
+    folder: Path,
+    parameters: dict[str, Any],
+    at_once: int,
+    outcome: StudyOutcome,
+    progress: _Progress,
+) -> None:
+    """Execute the notebooks, `at_once` at a time; what becomes of them is noted in their order."""
+    waiting = [path.stem for path in chosen]
+    with chdir(home_dir()), ThreadPoolExecutor(at_once) as pool:
+        executions = {
+            pool.submit(_execute, path.resolve(), (folder / path.name).resolve(), parameters): path
+            for path in chosen
+        }
+        try:
+            progress.now(_under_way(waiting, at_once, len(chosen)))
+            for execution in as_completed(executions):
+                stem = executions[execution].stem
+                waiting.remove(stem)
+                progress.ended(stem, _under_way(waiting, at_once, len(chosen)))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    for execution, path in executions.items():
+        executed, error = execution.result()
+        if error:
+            outcome.failed[path.stem] = error
+        else:
+            (outcome.executed if executed else outcome.up_to_date).append(path.stem)
+
+
+def _under_way(waiting: list[str], at_once: int, number: int) -> str:
+    """Which notebooks are being executed, the first of those that wait, and how far that is."""
+    names = ", ".join(waiting[:at_once])
+    so_far = number - len(waiting[at_once:])
+    return f"notebook {names} ({so_far} of {number})" if names else ""
+
+
+def _execute(path: Path, executed: Path, parameters: dict[str, Any]) -> tuple[bool, str]:
+    """Execute one notebook in the present folder unless its executed copy is up to date.
+
+    Returns whether it was executed, and the error, if any.
+    """
     key = _key(_code_key(path, parameters), parameters.get("scale", "smoke"))
     if executed.exists() and _key_of(executed) == key:
-        outcome.up_to_date.append(path.stem)
-        return
+        return False, ""
     try:
-        papermill.execute_notebook(
-            str(path),
-            str(executed),
-            parameters=_own_parameters(path, parameters),
-            kernel_name="python3",
-            cwd=str(home_dir()),
-            progress_bar=False,
-            config=_KERNEL,
-        )
+        with TemporaryDirectory() as sockets:
+            papermill.execute_notebook(
+                str(path),
+                str(executed),
+                parameters=_own_parameters(path, parameters),
+                kernel_name="python3",
+                progress_bar=False,
+                config=_kernel(sockets),
+            )
     except PapermillExecutionError as error:
         where = f"cell {error.cell_index} of {executed}"
-        outcome.failed[path.stem] = f"{where}: {error.ename}: {error.evalue}"
+        return True, f"{where}: {error.ename}: {error.evalue}"
     except Exception as error:  # a dead kernel, say: the others still run
-        outcome.failed[path.stem] = f"{type(error).__name__}: {error}"
-    else:
-        outcome.executed.append(path.stem)
+        return True, f"{type(error).__name__}: {error}"
+    finally:
+        ensure_event_loop().close()  # papermill leaves this thread's open
+    return True, ""
+
+
+def _kernel(sockets: str) -> Config:
+    """A kernel that talks over files of this user rather than over open ports, each in a folder of
+    its own, and does not report that it was told to stop."""
+    return Config(
+        {
+            "KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"},
+            "NotebookClient": {"extra_arguments": ["--log-level=CRITICAL"]},
+        }
+    )
 
 
 def _stamp(executed: Path, key: str) -> None:

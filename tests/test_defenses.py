@@ -416,12 +416,21 @@ def test_distances_are_symmetric_to_the_last_bit():
     assert torch.equal(distances, distances.T)
 
 
-def test_equal_rows_are_at_no_distance_however_their_products_are_rounded():
-    matrix = normal(9, 1001, scale=100).repeat(2, axis=0)
-    distances = squared_distances(torch.from_numpy(matrix), torch.zeros(1001))
-    equal = np.arange(18)[:, None] // 2 == np.arange(18) // 2
-    assert (distances[torch.from_numpy(equal)] == 0).all()
-    assert (distances[torch.from_numpy(~equal)] > 1).all()
+@pytest.mark.parametrize("rounding", [-1e-15, 0, 1e-15])
+def test_equal_rows_are_at_no_distance_however_their_products_are_rounded(rounding, monkeypatch):
+    """A matrix product may round a row times its copy unlike the row times itself."""
+    module = importlib.import_module("lff.defenses.multi_krum")
+
+    def product(block):
+        gram = block @ block.T
+        return torch.where(torch.eye(len(gram)) == 1, gram, gram * (1 + rounding))
+
+    monkeypatch.setattr(module, "_times_its_transpose", product)
+    matrix = normal(9, 101, scale=100).repeat(2, axis=0)
+    distances = squared_distances(torch.from_numpy(matrix), torch.zeros(101))
+    equal = torch.from_numpy(np.arange(18)[:, None] // 2 == np.arange(18) // 2)
+    assert (distances[equal] == 0).all()
+    assert (distances[~equal] > 1).all()
 
 
 def test_distances_over_several_blocks_add_up(monkeypatch):
@@ -517,6 +526,12 @@ def test_foolsgold_pardons_by_hand():
     close(foolsgold_weights(similarity), [weight, weight, 1])
 
 
+def test_foolsgold_trusts_a_peer_unlike_all_others_by_hand():
+    """v = 0.5, 0.5 and 0 (not -0.1), so alpha = 0.5, 0.5, 1, and ln(0.5 / 0.5) + 0.5 = 0.5."""
+    similarity = torch.tensor([[1, 0.5, -0.9], [0.5, 1, -0.1], [-0.9, -0.1, 1]]).double()
+    close(foolsgold_weights(similarity), [0.5, 0.5, 1])
+
+
 def test_foolsgold_leaves_its_input_alone():
     similarity = torch.eye(3).double()
     foolsgold_weights(similarity)
@@ -540,6 +555,10 @@ def test_foolsgold_remembers_peers_through_rounds_they_miss():
         shares = scores / scores.sum()
         close(decision.weights, shares, rtol=1e-4, atol=1e-4)
         close(decision.aggregate, shares @ updates.weights.double().numpy(), 1e-3, 1e-4)
+    state = rule.state_dict()
+    assert state.keys() == {str(peer) for peer in history}
+    for peer, gradients in history.items():
+        close(state[str(peer)], gradients, rtol=1e-4, atol=1e-5)
 
 
 def test_foolsgold_sees_the_output_layer_only():

@@ -159,6 +159,13 @@ def test_kmeans_is_the_same_for_the_same_seed():
     assert torch.equal(kmeans(points, seed=2**62 + 3), kmeans(points, seed=2**62 + 3))
 
 
+@pytest.mark.parametrize("first", [-1, 1])
+def test_a_first_point_below_or_above_all_others_is_not_equal_to_them(first):
+    points = torch.zeros(4, 3).double()
+    points[0] = first
+    assert kmeans(points, seed=0).tolist() == [0, 1, 1, 1]
+
+
 def test_the_seed_decides_where_kmeans_starts():
     """A square has two best divisions: starts differ in which they find first."""
     square = torch.tensor([[0.0, 0], [0, 1], [1, 1], [1, 0]]).double()

@@ -102,6 +102,7 @@ def test_the_last_ten_rounds_are_averaged():
 
 
 def test_short_runs_average_their_last_quarter():
+    assert last_rounds([9.0] * 15 + [1.0] * 4 + [6.0]) == pytest.approx(2)
     assert last_rounds([9.0] * 9 + [1.0, 2.0, 3.0]) == pytest.approx(2)
     assert last_rounds([9.0, 9.0, 9.0, 9.0, 1.0, 3.0]) == pytest.approx(2)
     assert last_rounds([9.0, 1.0]) == 1

@@ -7,6 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError
 
 import hypothesis.strategies as st
 import numpy as np
@@ -776,6 +777,8 @@ def test_the_papers_defenses_come_in_its_order_and_two_need_an_oracle():
         "lfighter",
     ]
     assert {n for n, d in defenses().items() if d.oracle} == {"trimmed_mean", "multi_krum"}
+    with pytest.raises(FrozenInstanceError):
+        get_defense("median").oracle = True
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -1,6 +1,7 @@
 """TE, All-Acc, Src-Acc, ASR, CV and who was caught, worked by hand."""
 
 import math
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -81,6 +82,7 @@ def test_the_loss_follows_the_number_of_output_neurons():
 def test_cv_by_hand():
     assert coefficient_of_variation([1, 2, 3, 6]) == pytest.approx(math.sqrt(14 / 3) / 3)
     assert coefficient_of_variation([0.4, 0.4]) == 0
+    assert coefficient_of_variation([-1, -3]) == pytest.approx(-math.sqrt(2) / 2)
 
 
 def test_cv_of_one_round_in_two_hundred_is_the_papers():
@@ -122,6 +124,13 @@ def test_dropping_nobody_catches_nobody():
     found = caught(dropped=[], attackers=[], peers=range(4))
     assert (found.true_positives, found.false_positives) == (0, 0)
     assert (found.attackers, found.honest) == (0, 4)
+
+
+@pytest.mark.parametrize("measured", [Metrics(1, 0.9, 0.8, 0.1), caught([1], [1], [1, 2])])
+def test_what_was_measured_does_not_change(measured):
+    for name in vars(measured):
+        with pytest.raises(FrozenInstanceError):
+            setattr(measured, name, 0)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -219,6 +219,22 @@ def test_changed_code_of_a_users_defense_is_another_experiment(tiny, registries)
     assert runs.experiment("mnist-iid", defense="mine", **tiny).id == first.id
 
 
+def test_a_changed_class_under_the_same_name_is_another_experiment(registries, tiny):
+    def define(call):
+        members = {
+            "__call__": call,
+            "state_dict": dict,
+            "load_state_dict": lambda self, state: None,
+        }
+        lff.defense("mine")(type("Mine", (), {"__module__": __name__, **members}))
+        return runs.experiment("mnist-iid", defense="mine", **tiny).id
+
+    first = define(lambda self, updates: lff.Decision(aggregate=updates.weights[0]))
+    second = define(lambda self, updates: lff.Decision(aggregate=updates.weights[1]))
+    assert first != second
+    assert define(lambda self, updates: lff.Decision(aggregate=updates.weights[0])) == first
+
+
 def test_fingerprints_cover_classes_constants_and_helpers():
     def module(source: str):
         namespace = {"__name__": "cell"}

@@ -370,6 +370,7 @@ def test_multi_krum_keeps_the_only_peer():
     decision = multi_krum(updates_of([[3, 4]], oracle_attackers=0))
     assert decision.aggregate.tolist() == [3, 4]
     assert decision.weights.tolist() == [1]
+    assert decision.saw == {}, "she has no neighbour, and so no score"
 
 
 def distances_of(matrix):

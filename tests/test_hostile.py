@@ -265,6 +265,7 @@ def own_defenses(monkeypatch):
     [
         (lambda u: None, "'mine' must return a Decision, not None"),
         (lambda u: lff.Decision(aggregate=u.weights), r"aggregate of 3 entries, not of shape \[2,"),
+        (lambda u: lff.Decision(aggregate=u.weights.flatten()), r"not of shape \[6\]"),
         (lambda u: lff.Decision(aggregate=u.weights[0, :2]), r"3 entries, not of shape \[2\]"),
         (lambda u: lff.Decision(aggregate=u.weights[0] / 0), "'mine' made an aggregate with NaN"),
     ],

@@ -505,6 +505,7 @@ def test_foolsgold_by_hand():
     """Two sybils in one direction and an honest peer at 60 degrees from them: 0, 0 and 1."""
     vectors = [[1, 0], [2, 0], [0.5, math.sqrt(3) / 2]]
     assert weights_of(vectors).tolist() == [0, 0, 1]
+    assert weights_of(vectors[:2]).tolist() == [0, 0]
 
 
 def test_foolsgold_pardons_by_hand():
@@ -635,7 +636,7 @@ def test_rounding_takes_no_cosine_out_of_its_range():
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
 def test_ranks_by_hand_in_any_unit(unit):
     """Equal but for rounding is equal; a millionth more is more."""
-    scores = torch.tensor([3, 1, 2, 1 + 1e-14, 1 + 1e-6, 3 - 1e-14]).double() * unit
+    scores = torch.from_numpy(unit * np.array([3, 1, 2, 1 + 1e-14, 1 + 1e-6, 3 - 1e-14]))
     assert ranks(scores).tolist() == [3, 0, 2, 0, 1, 3]
     assert ranks(torch.zeros(3).double()).tolist() == [0, 0, 0]
 

@@ -78,6 +78,11 @@ def checkpoint_path_of(record: Path) -> Path:
     return record.parent / "checkpoints" / f"{record.stem}.ckpt"
 
 
+def record_path_of(checkpoint: Path) -> Path:
+    """Where the record belongs that grows from a checkpoint at this path."""
+    return checkpoint.parent.parent / f"{checkpoint.stem}.json"
+
+
 def load_checkpoint(
     experiment: Experiment, origin: dict[str, str], folder: Path | None = None
 ) -> Checkpoint | None:

@@ -13,7 +13,13 @@ import torch
 from lff import benchmarks, data, records
 from lff.attacks import get_attack
 from lff.benchmarks import BENCHMARKS, Experiment
-from lff.checkpoints import Checkpoint, checkpoint_path, checkpoint_path_of, load_checkpoint
+from lff.checkpoints import (
+    Checkpoint,
+    checkpoint_path,
+    checkpoint_path_of,
+    load_checkpoint,
+    record_path_of,
+)
 from lff.defenses import get_defense
 from lff.defenses.options import format_options, parse_options
 from lff.engines import check_engine
@@ -94,12 +100,14 @@ def run(
 def tidy(folder: Path | None = None) -> None:
     """Remove what killed processes left in the folder of records, except checkpoints to go on from.
 
-    Whatever a living process is working on is left alone.
+    Whatever a living process is working on is left alone. A checkpoint whose run is recorded was
+    left by a process that ended between the two, killed or interrupted.
     """
-    for path in abandoned(Path(folder or results_dir())):
-        checkpoint = checkpoint_path_of(path)
-        discard(temporary_of(checkpoint))
-        if path.exists():
+    home = Path(folder or results_dir())
+    for path in abandoned(home):
+        discard(temporary_of(checkpoint_path_of(path)))
+    for checkpoint in home.rglob("checkpoints/*.ckpt"):
+        if record_path_of(checkpoint).exists():
             discard(checkpoint)
 
 
@@ -159,7 +167,8 @@ def _play(
             keeper.keep(state)
             raise unwritable(records.path_of(e, folder), error) from error
     except KeyboardInterrupt:  # the round is abandoned, the ones before it are not
-        keeper.keep(state)
+        if not records.path_of(e, folder).exists():
+            keeper.keep(state)
         raise
     return record
 

@@ -276,12 +276,27 @@ def test_what_a_living_process_works_on_is_left_alone(whole, tmp_path):
     assert files(path.parent) == [checkpoint.name]
 
 
-def test_the_checkpoint_of_a_recorded_run_is_removed(settings, whole, tmp_path):
+def test_an_interrupt_just_after_the_record_keeps_no_checkpoint(settings, tmp_path, monkeypatch):
+    def save_and_stop(record, folder):
+        save(record, folder)
+        raise KeyboardInterrupt
+
+    save = records.Record.save
+    monkeypatch.setattr(records.Record, "save", save_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        lff.run("mnist-mild", folder=tmp_path, **settings)
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".json"]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_checkpoint_of_a_recorded_run_is_removed(killed, whole, tmp_path):
+    """Left just after the record, by a kill, with its lock, or by Ctrl-C, without."""
     e, folder = whole.experiment, tmp_path / "whole"
     checkpoint_path(e, folder).parent.mkdir()
-    checkpoint_path(e, folder).write_text("left by a kill just after the record")
+    checkpoint_path(e, folder).write_text("left just after the record")
     path = records.path_of(e, folder)
-    path.with_name(f".{path.name}.lock").touch()
+    if killed:
+        path.with_name(f".{path.name}.lock").touch()
     lff.run_all([e], jobs=1, progress=False, folder=folder)
     assert files(folder / "smoke") == [path.name]
 

@@ -427,6 +427,17 @@ def test_equal_pixels_send_their_gradient_to_the_first_one_only():
     assert torch.equal(x.grad.view(4, 4), first)
 
 
+def trained_in_part_and_whole(name, x, y, training, monkeypatch):
+    """The weights of a model before training, and it trained in part and as a whole."""
+    peer = Peer(0, torch.arange(len(x)), y)
+    part, whole = flat(name), flat(name)
+    before = whole.vector.clone()
+    train_peer(part, peer, x, training, seed=0, round=0)
+    monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
+    train_peer(whole, peer, x, training, seed=0, round=0)
+    return before, part, whole
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
     """Two epochs with momentum: words held, not held, and held in one batch only."""
@@ -434,12 +445,7 @@ def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
         local_epochs=2, batch_size=3, learning_rate=0.1, optimizer=optimizer, weight_decay=0.0
     )
     x, y = some_examples("bilstm", 7)
-    peer = Peer(0, torch.arange(7), y)
-    own, whole = flat("bilstm"), flat("bilstm")
-    before = own.vector.clone()
-    train_peer(own, peer, x, training, seed=0, round=0)
-    monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
-    train_peer(whole, peer, x, training, seed=0, round=0)
+    before, own, whole = trained_in_part_and_whole("bilstm", x, y, training, monkeypatch)
     assert torch.equal(own.vector, whole.vector)
     moved = (own.vector - before)[own.layout.slice("embedding.weight")].view(WORDS, -1)
     assert moved.abs().amax(dim=1).nonzero().flatten().tolist() == x.unique().tolist()
@@ -454,12 +460,7 @@ def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, monkeypa
         local_epochs=2, batch_size=3, learning_rate=0.01, optimizer=optimizer, weight_decay=decay
     )
     x, y = some_examples("resnet18", 7)
-    peer = Peer(0, torch.arange(7), y)
-    part, whole = flat("resnet18"), flat("resnet18")
-    before = whole.vector.clone()
-    train_peer(part, peer, x, training, seed=0, round=0)
-    monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
-    train_peer(whole, peer, x, training, seed=0, round=0)
+    before, part, whole = trained_in_part_and_whole("resnet18", x, y, training, monkeypatch)
     torch.testing.assert_close(part.vector, whole.vector, rtol=1e-6, atol=1e-7)
     still = (part.vector == before).float().mean()
     assert still > 0.5 if decay == 0 else still < 0.01

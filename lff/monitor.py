@@ -99,7 +99,7 @@ class Monitor:
         if self.bar.disable:
             return
         with self._lock:
-            self.bar.n = max(self.bar.n, self.forecast.behind())
+            self.bar.n = min(max(self.bar.n, self.forecast.behind()), self.bar.total)
             left = self.bar.format_interval(self.forecast.left())
             self.bar.set_description_str(self.text(), refresh=False)
             self.bar.set_postfix_str(f"{left} left", refresh=False)

@@ -153,7 +153,7 @@ class _Progress:
 
     def ended(self, what: Any, text: str = "") -> None:
         """A run or notebook has ended."""
-        self.bar.update(self.seconds[what])
+        self.bar.update(min(self.seconds[what], self.bar.total - self.bar.n))  # sums of floats
         if text:
             self.now(text)
 

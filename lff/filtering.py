@@ -6,6 +6,7 @@ attacks, and whether it named the attacked classes and found the kind of distrib
 """
 
 from collections.abc import Iterable
+from math import degrees
 
 import pandas as pd
 
@@ -25,6 +26,10 @@ ROUND = ("round", "rounds", "attackers_dropped", "honest_dropped", "wrong", "nam
 EPISODE = (
     "rounds", "rounds wrong", "first", "last", "end",
     "attackers dropped at the end (%)", "honest dropped at the end (%)",
+)  # fmt: skip
+CLUSTERS = (
+    "peers dropped", "peers kept", "attackers dropped", "attackers kept",
+    "angle of dropped (degrees)", "angle of kept (degrees)",
 )  # fmt: skip
 NEVER, RECOVERED, LOCKED = "never wrong", "recovered", "wrong at the end"
 
@@ -55,7 +60,6 @@ def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
                     if attackers
                     else None,
                     "honest_dropped": caught["false_positives"] / honest if honest else None,
-                    "wrong": caught["false_positives"] > caught["true_positives"],
                     "named": named
                     if choice and e.distribution != "extreme" and attackers
                     else None,
@@ -139,6 +143,42 @@ def wrong_runs(rounds: pd.DataFrame) -> pd.DataFrame:
     runs = episodes(rounds)
     runs = runs[runs["rounds wrong"] > 0].set_index([*CELL, "seed"]).drop(columns="defense")
     return labelled(runs)
+
+
+def wrong_clusters(experiments: Iterable[Experiment]) -> pd.DataFrame:
+    """The two clusters of Procedure 1 in the first and the last wrong round of every run.
+
+    For the cluster that was dropped and the one that was kept: how many peers and attackers are
+    in it, and its inverse density, the mean of the peers' largest angles, in degrees. The dropped
+    cluster is the one of the smaller size x inverse density.
+    """
+    rows = []
+    for e in experiments:
+        record = find(e) if e.defense == LFIGHTER else None
+        wrong = [entry for entry in record.history if _is_wrong(entry)] if record else []
+        for entry in wrong[:1] + wrong[1:][-1:]:
+            rows.append({**run_columns(e), "round": entry["round"] + 1, **_clusters(entry)})
+    table = pd.DataFrame(rows, columns=["id", *RUN, "round", *CLUSTERS])
+    return labelled(table.drop(columns=["id", "defense"]).set_index([*CELL, "seed", "round"]))
+
+
+def _is_wrong(entry: dict) -> bool:
+    """Whether a round with two clusters dropped a larger share of honest peers than attackers."""
+    caught = entry["caught"]
+    if len(entry["saw"].get("scores", [])) < 2 or not caught["attackers"]:
+        return False
+    honest, attackers = caught["false_positives"], caught["true_positives"]
+    return honest * caught["attackers"] > attackers * caught["honest"]
+
+
+def _clusters(entry: dict) -> dict[str, float]:
+    caught, scores = entry["caught"], sorted(entry["saw"]["scores"])
+    attackers = caught["true_positives"], caught["attackers"] - caught["true_positives"]
+    dropped = caught["true_positives"] + caught["false_positives"]
+    everybody = caught["attackers"] + caught["honest"]
+    sizes = dropped, everybody - dropped
+    angles = [degrees(score * everybody / size) for score, size in zip(scores, sizes, strict=True)]
+    return dict(zip(CLUSTERS, (*sizes, *attackers, *angles), strict=True))
 
 
 def lock_on(rounds: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Small experiments: one condition changed at a time, to see when LFighter locks on.
+"""Small experiments: a condition changed at a time, to see when LFighter locks on.
 
 MNIST-Mild with 40% attackers, over several seeds. They are no part of the study's grid; the
 notebook of the verdict shows those that are recorded. `lff.run_all(trials.experiments("quick"))`
@@ -35,6 +35,7 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
     "laptop": {
         AS_IT_IS: {},
         "the paper's learning rate, 0.001": {"learning_rate": 0.001},
+        "the same for 48 rounds": {"learning_rate": 0.001, "rounds": 48},
         "density by 1 - cosine": COSINE,
     },
 }

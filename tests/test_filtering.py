@@ -1,5 +1,6 @@
 """Whom LFighter dropped and what it saw: counted by hand on records made up for it."""
 
+import math
 from dataclasses import asdict
 
 import numpy as np
@@ -172,3 +173,25 @@ def test_without_a_run_there_are_tables_without_rows():
         filtering.dropped(nothing),
     ):
         assert table.empty
+
+
+def test_the_clusters_of_the_first_and_the_last_wrong_round_by_hand():
+    e = experiment()
+    record(e, [(4, 0), (0, 3), (1, 3), (0, 5)])
+    right, first, between, last = lff.records.find(e).history
+    first["saw"]["scores"] = [0.7 * 2, 0.3 * 1.5]  # three of ten peers, at 1.5 rad on average
+    last["saw"]["scores"] = [0.5 * 1, 0.5 * 3]
+    right["saw"]["scores"] = between["saw"]["scores"] = [0.1, 0.2]
+    history = [right, first, between, last]
+    seconds = dict.fromkeys(("training", "aggregation", "evaluation"), [0.1] * 4)
+    Record(e, [0, 1, 2, 3], history, seconds, {"data": {"source": "made up"}}).save()
+    table = filtering.wrong_clusters([e, experiment(seed=1)])
+    assert list(table.index) == [("MNIST-Mild", 40, 0, 2), ("MNIST-Mild", 40, 0, 4)]
+    assert table.iloc[0].tolist() == pytest.approx([3, 7, 0, 4, math.degrees(1.5), math.degrees(2)])
+    assert table.iloc[1].tolist() == pytest.approx([5, 5, 0, 4, math.degrees(1), math.degrees(3)])
+
+
+def test_no_clusters_are_told_of_a_run_that_was_never_wrong():
+    e = experiment()
+    record(e, [RIGHT] * 4)
+    assert filtering.wrong_clusters([e]).empty

@@ -11,9 +11,10 @@ from lff.filtering import LOCKED, NEVER, RECOVERED
 
 @pytest.mark.parametrize("scale", trials.CONDITIONS)
 def test_a_condition_changes_one_thing_only(scale):
+    """But for the number of rounds, which a smaller learning rate may need more of."""
     runs = trials.by_condition(scale)
     names = [set(map(str, changed)) for changed in trials.CONDITIONS[scale].values()]
-    assert [len(changed) for changed in names] == [0] + [1] * (len(names) - 1)
+    assert [len(changed - {"rounds"}) for changed in names] == [0] + [1] * (len(names) - 1)
     for condition, changed in zip(runs, names, strict=True):
         for e, usual in zip(runs[condition], runs[trials.AS_IT_IS], strict=True):
             ours, theirs = asdict(e), asdict(usual)

@@ -56,3 +56,25 @@ def headline(results: pd.DataFrame, ratio: float = 40, otherwise: float = 30) ->
         label = LABELS[name]
         columns |= {f"{label}, paper": theirs[name], f"{label}, ours": ours[name]}
     return labelled(pd.DataFrame(columns))
+
+
+def by_method(headline: pd.DataFrame) -> pd.DataFrame:
+    """The headline with a column per method, each cell the paper's number / ours.
+
+    Ours are means over the seeds; where the paper reports nothing, or we ran nothing, is a dash.
+    """
+    cells = {}
+    for (benchmark, ratio, method), row in headline.iterrows():
+        for label in (LABELS[name] for name in ("src_acc", "asr", "cv")):
+            digits = HEADLINE_DIGITS.get(f"{label}, paper", 2)
+            pair = (_number(row[f"{label}, {who}"], digits) for who in PARTS[:2])
+            cells.setdefault((benchmark, ratio, label), {})[method] = " / ".join(pair)
+    table = pd.DataFrame.from_dict(cells, orient="index")
+    table.index = table.index.set_names([*headline.index.names[:2], "paper / ours"])
+    return table
+
+
+def _number(value: Spread | float, digits: int) -> str:
+    if isinstance(value, Spread):
+        return "NaN" if value.mean != value.mean else f"{value.mean:.{digits}f}"
+    return "\N{EN DASH}" if value != value else f"{value:.{digits}f}"

@@ -6,6 +6,7 @@ import pytest
 
 import lff
 from lff import evolution, paper, tables, versus
+from lff.defenses import get_defense
 from lff.scales import PAPER_DEFENSES
 from lff.spread import Spread
 
@@ -151,6 +152,21 @@ def test_the_headline_is_at_40_percent_or_where_more_methods_were_run():
     assert ("IMDB", 40, "FedAvg") in versus.headline(more).index  # as many
     more = pd.concat([more, results(("imdb", "lfighter", 30.0, 0))])
     assert ("IMDB", 30, "FedAvg") in versus.headline(more).index
+
+
+def test_the_headline_by_method_has_the_papers_number_and_ours_in_a_cell():
+    there = results(("imdb", "lfighter", 40.0, 0), ("imdb", "lfighter", 40.0, 1),
+                    ("imdb", "fedavg", 40.0, 0), src_acc=[0.5, 0.72, 0.1],
+                    cv=[0.2, 0.31, np.nan])  # fmt: skip
+    table = versus.by_method(versus.headline(there))
+    assert len(table) == 6 * 3
+    assert list(table.columns) == [get_defense(d).label for d in PAPER_DEFENSES]
+    assert table.index.names == ["benchmark", "attackers (%)", "paper / ours"]
+    assert table.loc[("IMDB", 40, "Src-Acc (%)"), "LFighter"] == "86 / 61"
+    assert table.loc[("IMDB", 40, "CV"), "LFighter"] == "0.09 / 0.26"
+    assert table.loc[("IMDB", 40, "CV"), "FedAvg"] == "0.35 / NaN"
+    assert table.loc[("IMDB", 40, "CV"), "MKrum"] == "NaN / \N{EN DASH}"
+    assert table.loc[("MNIST-iid", 40, "ASR (%)"), "FedAvg"] == "\N{EN DASH} / \N{EN DASH}"
 
 
 def test_the_papers_numbers_stand_beside_ours():

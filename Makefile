@@ -31,6 +31,7 @@ evidence: $(READY)
 	@$(BIN)/lff sweep --scale $(SCALE)
 	@$(BIN)/lff sweep --scale $(SCALE) --benchmarks $(MNIST) --seeds 1 2
 	@$(BIN)/lff study --scale $(SCALE)
+	@cp study/$(SCALE)/07_paper_vs_ours.ipynb figures/$(SCALE)/
 
 test: $(READY)
 	@echo "Running the tests ..."

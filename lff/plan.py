@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lff.benchmarks import Experiment
 from lff.forecast import cost
-from lff.notebook import Parameters
+from lff.notebook import DECLARED, Parameters
 from lff.observations import middle, remembered
 from lff.records import find
 from lff.runs import experiment
@@ -99,7 +99,10 @@ def missing_runs(names: Iterable[str], p: Parameters) -> dict[Experiment, str]:
 
 
 def looking_seconds(name: str, p: Parameters) -> float:
-    """About how long a notebook's observations take that are not remembered."""
+    """About how long a notebook's observations take that are not remembered; with
+    `compute = False` those of the grid make none."""
+    if not p.compute and "compute" in DECLARED.get(name, ()):
+        return 0.0
     looks = [(kind, e) for kind, of in PLANS.get(name, Plan()).looks for e in of(p)]
     missing = [e for kind, e in looks if not remembered(kind, e)]
     return sum(cost(e.replace(rounds=middle(e) + 1)) for e in missing)

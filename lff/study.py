@@ -88,7 +88,7 @@ def run_study(
     outcome = StudyOutcome()
     with _Progress(seconds) as progress:
         numbers = iter(range(1, len(wanted) + 1))
-        progress.now(f"run 1 of {len(wanted)}" if wanted else "no run is missing")
+        progress.now(f"run 1 of {len(wanted)}" if wanted else _no_run(settings))
 
         def run_ended(e: Experiment) -> None:
             at = (
@@ -113,6 +113,10 @@ def run_study(
         f"{len(outcome.failed)} failed\nreport: {outcome.report}"
     )
     return outcome
+
+
+def _no_run(settings: Parameters) -> str:
+    return "no run is missing" if settings.compute else "nothing is run"
 
 
 def _checked(parameters: dict[str, Any], chosen: Sequence[Path]) -> Parameters:

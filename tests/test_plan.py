@@ -1,5 +1,7 @@
 """What the study foresees: which runs, for whom, and how long."""
 
+from dataclasses import replace
+
 import lff
 from lff import observations, plan
 from lff.notebook import Parameters
@@ -45,3 +47,9 @@ def test_observations_are_foreseen_until_they_are_made(tiny, monkeypatch):
     assert plan.looking_seconds("a", P) > 0
     observations.components(e, device="cpu")
     assert plan.looking_seconds("a", P) == 0
+
+
+def test_without_computing_the_notebooks_of_the_grid_look_at_nothing_new():
+    assert plan.looking_seconds("07_paper_vs_ours", P) > 0
+    assert plan.looking_seconds("07_paper_vs_ours", replace(P, compute=False)) == 0
+    assert plan.looking_seconds("03_pca", replace(P, compute=False)) > 0  # it knows no such word

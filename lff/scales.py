@@ -115,13 +115,13 @@ SCALES: dict[str, Scale] = {
         "the real data sets on two cores, in a night or two",
         sizes={
             "mnist": {"rounds": 12, "learning_rate": 0.01},
-            # One class per peer drifts apart: three local epochs at 0.001 make Src-Acc swing between
-            # 0 and 95% from round 13 on. One epoch at 0.0015 learns class 7 without attack in 20
-            # rounds, swings less and settles after 45; 36 rounds are too few where attackers leave
-            # but seven or five holders of sevens. docs/evidence.md has what was tried.
+            # One class per peer drifts apart: with three local epochs at 0.001 Src-Acc swings
+            # between 0 and 95% from round 13 on. One epoch at 0.0015 learns class 7 in 20 rounds
+            # without attack, swings less and settles after 45; with a third or half of the
+            # holders of sevens dropped it takes longer. docs/evidence.md has what was tried.
             "mnist-extreme": {"rounds": 60, "local_epochs": 1, "learning_rate": 0.0015},
-            # Small batches: what a ResNet18 needs first is steps. Without attack, All-Acc is at 38%
-            # after twelve rounds of them, and Src-Acc at 25%: the very start of the paper's training.
+            # Small batches: what a ResNet18 needs first is steps. Without attack, twelve rounds of
+            # them end at an All-Acc of 38% and a Src-Acc of 25%: the very start of training.
             "cifar10": {
                 "examples": 5000,
                 "test_examples": 2000,

@@ -21,27 +21,33 @@ from lff.tables import RUN, labelled, run_columns
 LFIGHTER = "lfighter"
 CELL = ["benchmark", "attackers"]
 
-ROUND = ("round", "rounds", "attackers_dropped", "honest_dropped", "wrong", "named", "distribution")
+ROUND = (
+    "round", "rounds", "attackers_dropped", "honest_dropped", "alone", "wrong", "named",
+    "distribution",
+)  # fmt: skip
 
 EPISODE = (
-    "rounds", "rounds wrong", "first", "last", "end",
+    "rounds", "alone", "rounds wrong", "first", "last", "end",
     "attackers dropped at the end (%)", "honest dropped at the end (%)",
 )  # fmt: skip
 CLUSTERS = (
     "peers dropped", "peers kept", "attackers dropped", "attackers kept",
     "angle of dropped (degrees)", "angle of kept (degrees)",
 )  # fmt: skip
+ALONE = "rounds with one peer dropped alone (%)"
 NEVER, RECOVERED, LOCKED = "never wrong", "recovered", "wrong at the end"
 
 
 def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
     """One row per round of every recorded run of LFighter.
 
-    `attackers_dropped` and `honest_dropped` are shares of those present; `wrong` says that the
-    share of honest peers was the larger: worse than dropping peers by lot. `named` is how many of
-    source and target class are among the two neurons it looked at; `distribution` whether it found
-    the right kind (1 or 0). Both are missing where there is nothing to choose (one output neuron),
-    `named` also in Extreme, where neurons are chosen per peer, and where nobody attacks.
+    `attackers_dropped` and `honest_dropped` are shares of those present. `alone` says that one
+    peer only was dropped: alone in her cluster she has an inverse density of 0, so Procedure 1
+    drops her whoever she is, and nobody else. `wrong` says that of the honest peers a larger share
+    was dropped than of the attackers, worse than at random, and not one peer alone. `named` is how
+    many of source and target class are among the two neurons it looked at; `distribution` whether
+    it found the right kind (1 or 0). Both are missing where there is nothing to choose (one output
+    neuron), `named` also in Extreme, where neurons are chosen per peer, and where nobody attacks.
     """
     rows = []
     for e in experiments:
@@ -60,6 +66,7 @@ def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
                     if attackers
                     else None,
                     "honest_dropped": caught["false_positives"] / honest if honest else None,
+                    "alone": _dropped(caught) == 1,
                     "named": named
                     if choice and e.distribution != "extreme" and attackers
                     else None,
@@ -72,7 +79,8 @@ def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["id", *RUN, *ROUND])
     numbers = ["attackers_dropped", "honest_dropped", "named", "distribution"]
     table = table.astype(dict.fromkeys(numbers, float))
-    return table.assign(wrong=table["honest_dropped"] > table["attackers_dropped"])
+    worse = table["honest_dropped"] > table["attackers_dropped"]
+    return table.assign(wrong=worse & ~table["alone"].astype(bool))
 
 
 def dropped(results: pd.DataFrame) -> pd.DataFrame:
@@ -114,8 +122,9 @@ def holding(results: pd.DataFrame) -> pd.DataFrame:
 def episodes(rounds: pd.DataFrame) -> pd.DataFrame:
     """Per attacked run: in how many rounds LFighter was wrong, from when to when, and the end.
 
-    `end` is "never wrong", "recovered" (wrong, but in none of the last rounds, those that the
-    robustness figures average) or "wrong at the end".
+    `alone` are the rounds in which one peer alone was dropped. `end` is "never wrong", "recovered"
+    (wrong, but in none of the last rounds, those that the robustness figures average) or "wrong at
+    the end".
     """
     rows = []
     attacked = rounds[rounds["attackers"] > 0]
@@ -127,6 +136,7 @@ def episodes(rounds: pd.DataFrame) -> pd.DataFrame:
             {
                 **run.iloc[0][list(RUN)],
                 "rounds": len(run),
+                "alone": int(run["alone"].sum()),
                 "rounds wrong": len(wrong),
                 "first": wrong.min() if len(wrong) else None,
                 "last": wrong.max() if len(wrong) else None,
@@ -163,18 +173,22 @@ def wrong_clusters(experiments: Iterable[Experiment]) -> pd.DataFrame:
 
 
 def _is_wrong(entry: dict) -> bool:
-    """Whether a round with two clusters dropped a larger share of honest peers than attackers."""
+    """Whether a round of two clusters was wrong, as `filtered_rounds` has it."""
     caught = entry["caught"]
-    if len(entry["saw"].get("scores", [])) < 2 or not caught["attackers"]:
+    if len(entry["saw"].get("scores", [])) < 2 or not caught["attackers"] or _dropped(caught) == 1:
         return False
     honest, attackers = caught["false_positives"], caught["true_positives"]
     return honest * caught["attackers"] > attackers * caught["honest"]
 
 
+def _dropped(caught: dict[str, int]) -> int:
+    return caught["true_positives"] + caught["false_positives"]
+
+
 def _clusters(entry: dict) -> dict[str, float]:
     caught, scores = entry["caught"], sorted(entry["saw"]["scores"])
     attackers = caught["true_positives"], caught["attackers"] - caught["true_positives"]
-    dropped = caught["true_positives"] + caught["false_positives"]
+    dropped = _dropped(caught)
     everybody = caught["attackers"] + caught["honest"]
     sizes = dropped, everybody - dropped
     angles = [degrees(score * everybody / size) for score, size in zip(scores, sizes, strict=True)]
@@ -182,13 +196,17 @@ def _clusters(entry: dict) -> dict[str, float]:
 
 
 def lock_on(rounds: pd.DataFrame) -> pd.DataFrame:
-    """In how many seeds LFighter was never wrong, recovered, or was wrong at the end."""
+    """In how many seeds LFighter was never wrong, recovered, or was wrong at the end; with the
+    shares of rounds in which it was wrong, and in which it dropped one peer alone."""
     runs = episodes(rounds)
     counts = runs.groupby([*CELL, "end"], sort=False).size().unstack("end", fill_value=0)
     counts = counts.reindex(columns=[NEVER, RECOVERED, LOCKED], fill_value=0)
-    wrong = 100 * runs["rounds wrong"] / runs["rounds"]
-    share = over_known_seeds(runs.assign(wrong=wrong), CELL, ["wrong"])["wrong"]
-    return labelled(counts.assign(**{"rounds wrong (%)": share}))
+    shares = {
+        "rounds wrong (%)": 100 * runs["rounds wrong"] / runs["rounds"],
+        ALONE: 100 * runs["alone"] / runs["rounds"],
+    }
+    table = over_known_seeds(runs.assign(**shares), CELL, list(shares))
+    return labelled(counts.join(table))
 
 
 def sight(rounds: pd.DataFrame) -> pd.DataFrame:

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from lff.benchmarks import Experiment
-from lff.filtering import LOCKED, NEVER, RECOVERED, episodes, filtered_rounds
+from lff.filtering import ALONE, LOCKED, NEVER, RECOVERED, episodes, filtered_rounds
 from lff.records import find, results
 from lff.runs import experiment
-from lff.spread import over_known_seeds
+from lff.spread import Spread, over_known_seeds
 
 BENCHMARK, ATTACKERS = "mnist-mild", 40
 AS_IT_IS = "as the study runs it"
@@ -70,19 +70,21 @@ def table() -> pd.DataFrame:
 
 
 _COLUMNS = (
-    "seeds", NEVER, RECOVERED, LOCKED,
+    "seeds", NEVER, RECOVERED, LOCKED, ALONE,
     "Src-Acc (%)", "attackers dropped (%)", "honest peers dropped (%)",
 )  # fmt: skip
 
 
 def _outcome(recorded: list[Experiment]) -> dict[str, Any]:
-    ends = episodes(filtered_rounds(recorded))["end"].value_counts()
+    seen = episodes(filtered_rounds(recorded))
+    ends = seen["end"].value_counts()
     runs = results(recorded)
     shares = {
         "Src-Acc (%)": 100 * runs["src_acc"],
         "attackers dropped (%)": 100 * runs["true_positive_rate"],
         "honest peers dropped (%)": 100 * runs["false_positive_rate"],
     }
+    alone = Spread(tuple(100 * seen["alone"] / seen["rounds"]))
     means = over_known_seeds(runs.assign(**shares), ["benchmark"], list(shares)).iloc[0]
     counts = {end: int(ends.get(end, 0)) for end in (NEVER, RECOVERED, LOCKED)}
-    return {"seeds": len(recorded), **counts, **means}
+    return {"seeds": len(recorded), **counts, ALONE: alone, **means}

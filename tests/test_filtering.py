@@ -191,6 +191,17 @@ def test_the_clusters_of_the_first_and_the_last_wrong_round_by_hand():
     assert table.iloc[1].tolist() == pytest.approx([5, 5, 0, 4, math.degrees(1), math.degrees(3)])
 
 
+def test_one_peer_dropped_alone_is_counted_apart():
+    e = experiment()
+    record(e, [(0, 1), (1, 0), (0, 2), (0, 0)])
+    rounds = filtering.filtered_rounds([e])
+    assert rounds["alone"].tolist() == [True, True, False, False]
+    assert rounds["wrong"].tolist() == [False, False, True, False]
+    row = filtering.lock_on(rounds).loc[("MNIST-Mild", 40)]
+    assert row["rounds wrong (%)"] == Spread((25.0,))
+    assert row[filtering.ALONE] == Spread((50.0,))
+
+
 def test_no_clusters_are_told_of_a_run_that_was_never_wrong():
     e = experiment()
     record(e, [RIGHT] * 4)

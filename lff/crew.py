@@ -57,7 +57,7 @@ def hired(address: str, device: str) -> Iterator["Crew"]:
         from distributed import Client
     except ImportError as error:
         raise InputError(f"a sweep over a cluster needs Dask ({error}): {INSTALL}") from error
-    with _silent("distributed.client"):
+    with _silent("distributed.client"), _without_interrupted_calls():
         try:
             _hear(address)
             client = Client(address, timeout=ANSWER, set_as_default=False)
@@ -94,6 +94,23 @@ def _silent(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _without_interrupted_calls() -> Iterator[None]:
+    """Leave out what Dask logs of a call that Ctrl-C comes before: its `sync` then trips over the
+    variable `future` that it has not set yet, and the interrupt itself is raised all the same."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not (isinstance(error, NameError) and "'future'" in str(error))
+
+    logger = logging.getLogger("tornado.application")
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
 
 
 class Crew:

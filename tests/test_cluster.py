@@ -136,6 +136,23 @@ def test_a_run_that_loses_every_worker_is_tried_twice_and_reported(dask, tiny, t
     assert outcome.failed[endless.id].endswith("was lost")
 
 
+def test_an_interrupt_before_a_call_has_begun_leaves_no_traceback(dask, monkeypatch, caplog):
+    wait = threading.Event.wait
+
+    def interrupted(event, timeout=None):
+        if threading.current_thread() is not threading.main_thread():
+            return wait(event, timeout)
+        monkeypatch.setattr(threading.Event, "wait", wait)
+        raise KeyboardInterrupt
+
+    with hired(dask.address, "cpu") as hands:
+        monkeypatch.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hands.look()
+        hands.look()  # by now Dask has tried to cancel the first
+    assert not [record for record in caplog.records if record.name == "tornado.application"]
+
+
 def test_ctrl_c_stops_the_command_and_the_workers_runs(dask, tmp_path):
     _, folder = dask.add_worker()
     arguments = ["sweep", "--cluster", dask.address, "--benchmarks", "mnist-iid", "--ratios", "0",

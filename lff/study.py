@@ -247,8 +247,10 @@ def _kernel(sockets: str) -> Config:
 
 
 def _stamp(executed: Path, key: str) -> None:
-    """Note in an executed notebook what it was made from."""
+    """Note in an executed notebook what it was made from, without this machine's folders."""
     notebook = nbformat.read(executed, as_version=4)
+    for name in ("input_path", "output_path"):
+        notebook.metadata["papermill"][name] = executed.name
     notebook.metadata["lff"] = {"key": key}
     nbformat.write(notebook, executed)
 

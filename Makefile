@@ -23,7 +23,7 @@ study: $(READY)
 	@$(BIN)/lff study --scale $(SCALE)
 
 # First the cells that tell most, then the rest of MNIST, the rest of all; what is there is drawn even if
-# some run failed; last, two more seeds of MNIST (`lff study --seeds 0 1 2 -p compute=false` shows them).
+# some run failed; last, two more seeds of MNIST, which 04 to 07 show with `--seeds 0 1 2 -p compute=false`.
 MNIST := mnist-iid mnist-mild mnist-extreme
 evidence: SCALE := laptop
 evidence: $(READY)

@@ -67,6 +67,7 @@ def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
                     else None,
                     "honest_dropped": caught["false_positives"] / honest if honest else None,
                     "alone": _dropped(caught) == 1,
+                    "wrong": _is_wrong(caught),
                     "named": named
                     if choice and e.distribution != "extreme" and attackers
                     else None,
@@ -78,9 +79,7 @@ def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
             )
     table = pd.DataFrame(rows, columns=["id", *RUN, *ROUND])
     numbers = ["attackers_dropped", "honest_dropped", "named", "distribution"]
-    table = table.astype(dict.fromkeys(numbers, float))
-    worse = table["honest_dropped"] > table["attackers_dropped"]
-    return table.assign(wrong=worse & ~table["alone"].astype(bool))
+    return table.astype(dict.fromkeys(numbers, float))
 
 
 def dropped(results: pd.DataFrame) -> pd.DataFrame:
@@ -165,20 +164,21 @@ def wrong_clusters(experiments: Iterable[Experiment]) -> pd.DataFrame:
     rows = []
     for e in experiments:
         record = find(e) if e.defense == LFIGHTER else None
-        wrong = [entry for entry in record.history if _is_wrong(entry)] if record else []
+        history = record.history if record else []
+        divided = [entry for entry in history if len(entry["saw"].get("scores", [])) == 2]
+        wrong = [entry for entry in divided if _is_wrong(entry["caught"])]
         for entry in wrong[:1] + wrong[1:][-1:]:
             rows.append({**run_columns(e), "round": entry["round"] + 1, **_clusters(entry)})
     table = pd.DataFrame(rows, columns=["id", *RUN, "round", *CLUSTERS])
     return labelled(table.drop(columns=["id", "defense"]).set_index([*CELL, "seed", "round"]))
 
 
-def _is_wrong(entry: dict) -> bool:
-    """Whether a round of two clusters was wrong, as `filtered_rounds` has it."""
-    caught = entry["caught"]
-    if len(entry["saw"].get("scores", [])) < 2 or not caught["attackers"] or _dropped(caught) == 1:
-        return False
+def _is_wrong(caught: dict[str, int]) -> bool:
+    """Whether of the honest peers a larger share was dropped than of the attackers, and not one
+    peer alone."""
     honest, attackers = caught["false_positives"], caught["true_positives"]
-    return honest * caught["attackers"] > attackers * caught["honest"]
+    worse = honest * caught["attackers"] > attackers * caught["honest"]
+    return worse and _dropped(caught) > 1
 
 
 def _dropped(caught: dict[str, int]) -> int:

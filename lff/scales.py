@@ -117,11 +117,11 @@ SCALES: dict[str, Scale] = {
             "mnist": {"rounds": 12, "learning_rate": 0.01},
             # One class per peer drifts apart: with three local epochs at 0.001 Src-Acc swings
             # between 0 and 95% from round 13 on. One epoch at 0.0015 learns class 7 in 20 rounds
-            # without attack, swings less and settles after 45; with a third or half of the
+            # without attack, swings less and settles after 45; with three or five of the ten
             # holders of sevens dropped it takes longer. docs/evidence.md has what was tried.
             "mnist-extreme": {"rounds": 60, "local_epochs": 1, "learning_rate": 0.0015},
             # Small batches: what a ResNet18 needs first is steps. Without attack, twelve rounds of
-            # them end at an All-Acc of 38% and a Src-Acc of 25%: the very start of training.
+            # them end at an All-Acc of 38% and a Src-Acc of 24%: the very start of training.
             "cifar10": {
                 "examples": 5000,
                 "test_examples": 2000,

@@ -33,6 +33,7 @@ FILTER = ("true_positive_rate", "false_positive_rate")
         "affected and degraded as the ratio of the attackers increased"
     },
     BASELINE + cells(shown_but("foolsgold", OURS), ATTACKED),
+    at=(50,),
 )
 def others_degrade(v: View):
     """Highly affected at 50%, and at no step better than before by more than noise."""
@@ -60,9 +61,10 @@ def foolsgold_effective(v: View):
     },
     cells([OURS], ATTACKED),
     reads=FILTER,
+    each_ratio=True,
 )
 def ours_excludes_attackers(v: View):
-    caught, wronged = (v.grid(name, [OURS], ATTACKED) for name in FILTER)
+    caught, wronged = (v.grid(name, [OURS], v.attacked) for name in FILTER)
     holds = (caught >= 1 - ZERO).all(axis=None) and (wronged <= ZERO).all(axis=None)
     return holds, f"attackers dropped, percent {show(caught)}; honest peers {show(wronged)}"
 
@@ -105,7 +107,7 @@ def foolsgold_degrades(v: View):
     cells([OURS, "foolsgold"], ATTACKED),
 )
 def ours_like_foolsgold(v: View):
-    return alike(v, OURS, "foolsgold", ATTACKED, CLOSE)
+    return alike(v, OURS, "foolsgold", v.attacked, CLOSE)
 
 
 @claim(
@@ -114,7 +116,7 @@ def ours_like_foolsgold(v: View):
     POISONED,
 )
 def ours_and_foolsgold_outperform(v: View):
-    table = averages(v, SHOWN, ATTACKED)
+    table = averages(v, SHOWN, v.attacked)
     two = [OURS, "foolsgold"]
     lead = table.loc[two].min() - table.drop(two).max()
     text = ", ".join(f"{metric} {100 * ahead:.1f}" for metric, ahead in lead.items())

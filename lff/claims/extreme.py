@@ -29,6 +29,7 @@ from lff.scales import ATTACKER_RATIOS
     "ours-effective",
     {"mnist-extreme": "Our defense was effective for all considered attacker ratios"},
     BASELINE + cells([OURS], ATTACKED),
+    each_ratio=True,
 )
 def ours_effective(v: View):
     """Effective is "simultaneously perform well in terms of TE, All-Acc, Src-Acc, ASR"."""
@@ -57,9 +58,10 @@ def ours_perfect(v: View):
     {"mnist-extreme": "we achieved 0 false positives"},
     cells([OURS], ATTACKED),
     reads=("false_positive_rate",),
+    each_ratio=True,
 )
 def no_false_positives(v: View):
-    rate = v.grid("false_positive_rate", [OURS], ATTACKED)
+    rate = v.grid("false_positive_rate", [OURS], v.attacked)
     return (rate <= ZERO).all(axis=None), f"honest peers dropped, percent {show(rate)}"
 
 
@@ -112,9 +114,9 @@ def _poor(v: View, defenses: list[str]):
     BASELINE + cells(["median"], ATTACKER_RATIOS),
 )
 def median_low_asr_but_poor(v: View):
-    asr = v.grid("asr", ["median"], ATTACKER_RATIOS)
+    asr = v.grid("asr", ["median"], v.ratios())
     rest = [m for m in v.metrics if m != "asr"]
-    d = damage(v, ["median"], ATTACKER_RATIOS, rest)
+    d = damage(v, ["median"], v.ratios(), rest)
     holds = (asr <= ZERO).mean(axis=None) > 0.5 and d.mean(axis=None) > ROBUST
     return holds, f"ASR {show(asr)}; points lost in the worst other metric {show(d)}"
 
@@ -129,8 +131,8 @@ def median_low_asr_but_poor(v: View):
 )
 def foolsgold_well_in_part(v: View):
     fools = ["foolsgold"]
-    on_source = damage(v, fools, ATTACKER_RATIOS)
-    rest = damage(v, fools, ATTACKER_RATIOS, [m for m in v.metrics if m not in ON_SOURCE])
+    on_source = damage(v, fools, v.ratios())
+    rest = damage(v, fools, v.ratios(), [m for m in v.metrics if m not in ON_SOURCE])
     well = on_source <= ROBUST
     holds = well.any(axis=None) and (rest.to_numpy()[well] > ROBUST).all()
     return holds, f"{LOST} {show(on_source)}; in TE or All-Acc {show(rest)}"

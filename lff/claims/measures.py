@@ -74,9 +74,10 @@ def scores(
 
 
 def losses(
-    v: View, metric: str, defenses: Iterable[str], ratios: Sequence[float] = ATTACKED
+    v: View, metric: str, defenses: Iterable[str], ratios: Sequence[float] = ()
 ) -> pd.DataFrame:
-    """How much a score is below that of FedAvg without attack."""
+    """How much a score is below that of FedAvg without attack (by default, with attackers)."""
+    ratios = ratios or v.attacked
     best = scores(v, metric, WITHOUT[:1], WITHOUT[1:]).iat[0, 0]
     return best - scores(v, metric, defenses, ratios)
 
@@ -84,7 +85,7 @@ def losses(
 def damage(
     v: View,
     defenses: Iterable[str],
-    ratios: Sequence[float] = ATTACKED,
+    ratios: Sequence[float] = (),
     metrics: Sequence[str] = ON_SOURCE,
 ) -> pd.DataFrame:
     """The largest loss in any of `metrics` against FedAvg without attack, defenses x ratios."""
@@ -97,7 +98,7 @@ def ours_best(v: View, defenses: Iterable[str]) -> tuple[bool, str]:
     A defense that is best in one metric and poor in another is far behind the best in its worst
     metric; the best simultaneous performance is the one that is least far behind there.
     """
-    tables = [scores(v, metric, defenses, ATTACKED) for metric in v.metrics]
+    tables = [scores(v, metric, defenses, v.attacked) for metric in v.metrics]
     behind = _largest(table.max() - table for table in tables).mean(axis=1)
     text = f"points behind the best in its worst metric, average over ratios: {listed(behind)}"
     return behind[OURS] < behind.drop(OURS).min(), text
@@ -114,7 +115,7 @@ def averages(
 
 def overall(v: View, defenses: Iterable[str], benchmark: str = "") -> pd.Series:
     """The score averaged over all metrics and the ratios with attackers, per defense."""
-    return averages(v, defenses, ATTACKED, benchmark).mean(axis=1)
+    return averages(v, defenses, v.attacked, benchmark).mean(axis=1)
 
 
 def apart(v: View, one: tuple[str, str], other: tuple[str, str], ratios: Sequence[float]) -> float:
@@ -144,14 +145,13 @@ def _largest(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 def show(table: pd.DataFrame) -> str:
     """A table of defenses x ratios in one line, in points."""
-    ratios = "/".join(f"{ratio:g}" for ratio in table.columns)
-    rows = (f"{label(name)} {_percents(row)}" for name, row in table.iterrows())
-    return f"at {ratios}%: {', '.join(rows)}"
+    rows = (f"{label(name)} {_points(row)}" for name, row in table.iterrows())
+    return f"at {percents(table.columns)}: {', '.join(rows)}"
 
 
 def listed(values: pd.Series) -> str:
     """One number per defense in one line, in points."""
-    return ", ".join(f"{label(name)} {_percents([value])}" for name, value in values.items())
+    return ", ".join(f"{label(name)} {_points([value])}" for name, value in values.items())
 
 
 def points(limit: float) -> str:
@@ -159,7 +159,12 @@ def points(limit: float) -> str:
     return f"{100 * limit:g} points"
 
 
-def _percents(values: Iterable[float]) -> str:
+def percents(ratios: Iterable[float]) -> str:
+    """Attacker ratios in one word."""
+    return "/".join(f"{ratio:g}" for ratio in ratios) + "%"
+
+
+def _points(values: Iterable[float]) -> str:
     return "/".join(f"{100 * value:.1f}" for value in values)
 
 

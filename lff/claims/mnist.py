@@ -40,7 +40,7 @@ from lff.scales import ATTACKER_RATIOS
     BASELINE + cells(DEFENSES, UP_TO_40),
 )
 def defended_up_to_40(v: View):
-    d = damage(v, DEFENSES, UP_TO_40)
+    d = damage(v, DEFENSES)
     perfect = (d <= CLOSE).all(axis=1)
     holds = perfect.drop("foolsgold").all() and not perfect["foolsgold"]
     return holds, f"{LOST} {show(d)}; perfect up to {points(CLOSE)}"
@@ -68,6 +68,7 @@ def most_fail_at_50(v: View):
     "krum-and-ours-robust",
     {"mnist-iid": "MKrum and our defense, which stayed robust against the attack with all ratios"},
     BASELINE + cells(["multi_krum", OURS], ATTACKED),
+    each_ratio=True,
 )
 def krum_and_ours_robust(v: View):
     d = damage(v, ["multi_krum", OURS])
@@ -81,14 +82,15 @@ def krum_and_ours_robust(v: View):
         "all the metrics"
     },
     POISONED,
+    each_ratio=True,
 )
 def foolsgold_worst(v: View):
     not_worst = []
     for metric in v.metrics:
-        table = scores(v, metric, SHOWN, ATTACKED)
+        table = scores(v, metric, SHOWN, v.attacked)
         worse = table.loc["foolsgold"] > table.drop("foolsgold").min()
-        not_worst += [f"{metric} {ratio}%" for ratio in table.columns[worse]]
-    cases = len(v.metrics) * len(ATTACKED)
+        not_worst += [f"{metric} {ratio:g}%" for ratio in table.columns[worse]]
+    cases = len(v.metrics) * len(v.attacked)
     text = f"FGold worst in {cases - len(not_worst)} of {cases} cases"
     return not not_worst, text + (f", not in {', '.join(not_worst)}" if not_worst else "")
 
@@ -100,11 +102,15 @@ def foolsgold_worst(v: View):
         "plummeted"
     },
     cells(["foolsgold"], ATTACKER_RATIOS),
+    at=(0,),
+    each_ratio=True,
 )
 def foolsgold_plummets(v: View):
-    accuracy = v.grid("src_acc", ["foolsgold"], ATTACKER_RATIOS)
+    accuracy = v.grid("src_acc", ["foolsgold"], v.ratios())
     left = accuracy.loc["foolsgold"] / accuracy.loc["foolsgold", 0]
-    return (left[1:] < HALF).all(), f"Src-Acc {show(accuracy)}; plummeted below half of that at 0%"
+    return (
+        left[v.attacked] < HALF
+    ).all(), f"Src-Acc {show(accuracy)}; plummeted below half of that at 0%"
 
 
 @claim(
@@ -114,9 +120,10 @@ def foolsgold_plummets(v: View):
         "other defenses"
     },
     cells(DEFENSES, ATTACKED),
+    each_ratio=True,
 )
 def foolsgold_asr(v: View):
-    asr = v.grid("asr", DEFENSES, ATTACKED)
+    asr = v.grid("asr", DEFENSES, v.attacked)
     fools = asr.loc["foolsgold"]
     holds = (fools >= NEARLY_ALL).all() and (fools > asr.drop("foolsgold").max()).all()
     return holds, f"ASR {show(asr)}; close to 100% from {100 * NEARLY_ALL:g}%"
@@ -129,10 +136,11 @@ def foolsgold_asr(v: View):
         "a good performance in this benchmark"
     },
     BASELINE + cells(["fedavg"], UP_TO_40),
+    each_ratio=True,
 )
 def fedavg_good(v: View):
     """Up to 40%: the sentence on 50% says that most failed there."""
-    d = damage(v, ["fedavg"], UP_TO_40)
+    d = damage(v, ["fedavg"])
     return (d <= ROBUST).all(axis=None), f"{LOST} {show(d)}; good up to {points(ROBUST)}"
 
 
@@ -150,7 +158,7 @@ def fedavg_good(v: View):
 def close_to_iid(v: View):
     """Without FoolsGold, of which the paper goes on to say that it differed."""
     both = [((v.benchmark, d), ("mnist-iid", d)) for d in shown_but("foolsgold")]
-    far = pd.Series({mild[1]: apart(v, mild, iid, ATTACKER_RATIOS) for mild, iid in both})
+    far = pd.Series({mild[1]: apart(v, mild, iid, v.ratios()) for mild, iid in both})
     text = f"mean points apart in the worst metric: {listed(far)}; close up to {points(CLOSE)}"
     return (far <= CLOSE).all(), text
 

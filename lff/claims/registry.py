@@ -11,9 +11,12 @@ from lff.defenses import get_defense
 from lff.errors import InputError
 
 HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run at this scale"
+HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "does not hold so far"  # some ratios are not run
+ANSWERS = (HOLDS, HOLDS_SO_FAR, FAILS, FAILS_SO_FAR, NOT_RUN)
 
 KEY = ["benchmark", "defense", "attackers"]
 Cell = tuple[str, str, float]  # a value of KEY
+Case = tuple[str, float]  # a benchmark and a ratio, at which a claim compares its methods
 
 METRICS = ("test_error", "all_acc", "src_acc", "asr")
 
@@ -36,10 +39,24 @@ class Verdict:
 
 @dataclass(frozen=True)
 class View:
-    """What a check sees: the cells its claim needs, averaged over seeds (or of one seed)."""
+    """What a check sees: the cells its claim needs, averaged over seeds (or of one seed).
+
+    Ratios at which a method is missing are left out as a whole, so that all methods are
+    compared at the same ones.
+    """
 
     benchmark: str
     frame: pd.DataFrame  # indexed by KEY, and by round for a claim about rounds
+    cases: tuple[Case, ...]  # of which all cells are there
+
+    def ratios(self, benchmark: str = "") -> list[float]:
+        """The ratios that can be compared, of those the claim is about."""
+        return [ratio for where, ratio in self.cases if where == (benchmark or self.benchmark)]
+
+    @property
+    def attacked(self) -> list[float]:
+        """Those with attackers."""
+        return [ratio for ratio in self.ratios() if ratio > 0]
 
     def grid(
         self, column: str, defenses: Iterable[str], ratios: Iterable[float], benchmark: str = ""
@@ -70,6 +87,8 @@ class Claim:
     needs: tuple[Cell, ...]
     reads: tuple[str, ...]
     per_round: bool
+    at: tuple[float, ...]
+    each_ratio: bool
     check: Callable[[View], tuple[bool, str]]
 
     @property
@@ -84,10 +103,12 @@ class Claim:
 
     def _answer(self, table: pd.DataFrame) -> tuple[str, str]:
         table = table[table.index.isin(self.needs)].dropna(subset=list(self.reads))
-        missing = self._missing(table)
-        if missing:
-            what = "rounds" if self.per_round else "run"
-            return NOT_RUN, f"no {what} of {_names(missing, self.needs)}"
+        there = set(table.index)
+        missing = [cell for cell in self.needs if cell not in there]
+        what = "rounds" if self.per_round else "run"
+        absent = f"no {what} of {_names(missing, self.needs)}"
+        if not self._enough(there):
+            return NOT_RUN, absent
         view = self._view(table)
         for benchmark in dict.fromkeys(where for where, *rest in self.needs if rest == WITHOUT):
             reached = view.frame.loc[(benchmark, *WITHOUT), "src_acc"].max()
@@ -97,23 +118,46 @@ class Claim:
                     f"{reached:.1%}, below {LEARNED:.0%}"
                 )
         holds, evidence = self.check(view)
-        return (HOLDS if holds else FAILS), f"{evidence} ({self._seeds(table)})"
+        evidence = f"{evidence} ({self._seeds(table, view)})"
+        if not missing:
+            return (HOLDS if holds else FAILS), evidence
+        if not holds and self.each_ratio:
+            return FAILS, f"{evidence}; {absent}"
+        return (HOLDS_SO_FAR if holds else FAILS_SO_FAR), f"{evidence}; {absent}"
+
+    def _case(self, cell: Cell) -> Case:
+        """Where a cell is compared: at its ratio, in the claim's benchmark or, of all, its own."""
+        return (cell[0] if self.benchmark == "all" else self.benchmark), cell[2]
+
+    def _cases(self, there: set[Cell]) -> tuple[Case, ...]:
+        """The cases of which all cells are there."""
+        lost = {self._case(cell) for cell in self.needs if cell not in there}
+        return tuple(c for c in dict.fromkeys(map(self._case, self.needs)) if c not in lost)
+
+    @property
+    def _yardstick(self) -> set[Cell]:
+        """What everything else is measured against."""
+        return {cell for cell in self.needs if [*cell[1:]] == WITHOUT or cell[2] in self.at}
+
+    def _enough(self, there: set[Cell]) -> bool:
+        """Whether the yardstick is there, and anything to measure."""
+        measured = set(self.needs) - self._yardstick or self.needs
+        cases = {self._case(cell) for cell in measured}
+        return self._yardstick <= there and not cases.isdisjoint(self._cases(there))
 
     def _view(self, table: pd.DataFrame) -> View:
+        cases = self._cases(set(table.index))
+        used = {cell for cell in self.needs if self._case(cell) in cases} | self._yardstick
         by = [*KEY, "round"] if self.per_round else KEY
-        return View(self.benchmark, table.groupby(by).mean())
+        return View(self.benchmark, table[table.index.isin(used)].groupby(by).mean(), cases)
 
-    def _missing(self, table: pd.DataFrame) -> list[Cell]:
-        there = set(table.index)
-        return [cell for cell in self.needs if cell not in there]
-
-    def _seeds(self, table: pd.DataFrame) -> str:
+    def _seeds(self, table: pd.DataFrame, view: View) -> str:
         """How many seeds there are, and in how many of the complete ones the claim holds alone."""
-        alone = [group for _, group in table.groupby("seed")]
+        alone = [self._view(group) for _, group in table.groupby("seed")]
         if len(alone) == 1:
             return "1 seed"
-        complete = [group for group in alone if not self._missing(group)]
-        held = sum(bool(self.check(self._view(group))[0]) for group in complete)
+        complete = [own for own in alone if own.frame.index.equals(view.frame.index)]
+        held = sum(bool(self.check(own)[0]) for own in complete)
         return f"mean of {len(alone)} seeds; holds alone in {held} of {len(complete)}"
 
 
@@ -127,17 +171,22 @@ def claim(
     *,
     reads: tuple[str, ...] = METRICS[1:],
     per_round: bool = False,
+    at: tuple[float, ...] = (),
+    each_ratio: bool = False,
 ):
     """Register a check for each benchmark of `quotes`.
 
     `needs` are the cells it looks at (see `cells`), `reads` the columns that must have a value
-    there; `per_round` makes it see the table of rounds.
+    there; `per_round` makes it see the table of rounds. Where some ratios are not run, the others
+    are judged, "so far"; without those of `at`, and FedAvg without attack, nothing is. With
+    `each_ratio` the claim is about every ratio by itself, so that one refutes it for good.
     """
 
     def register(check: Callable[[View], tuple[bool, str]]):
         for benchmark, quote in quotes.items():
             own = dict.fromkeys((where or benchmark, d, float(r)) for where, d, r in needs)
-            CLAIMS.append(Claim(name, benchmark, quote, tuple(own), reads, per_round, check))
+            how = (tuple(own), reads, per_round, at, each_ratio, check)
+            CLAIMS.append(Claim(name, benchmark, quote, *how))
         return check
 
     return register
@@ -163,6 +212,16 @@ def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.D
     claims = sorted(CLAIMS, key=lambda c: order.index(c.benchmark))
     verdicts = [c.judge(by_round if c.per_round else runs) for c in claims]
     return pd.DataFrame(verdicts)
+
+
+def tally(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """How many claims of each benchmark have which answer."""
+    counts = pd.crosstab(verdicts["benchmark"], verdicts["answer"])
+    rows = list(dict.fromkeys(verdicts["benchmark"]))
+    columns = [answer for answer in ANSWERS if answer in counts]
+    counts = counts.loc[rows, columns]
+    counts.loc["together"] = counts.sum()
+    return counts.rename_axis(index="benchmark", columns=None)
 
 
 def prepared(table: pd.DataFrame, *, per_round: bool = False) -> pd.DataFrame:

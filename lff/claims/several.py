@@ -29,6 +29,7 @@ from lff.scales import ATTACKER_RATIOS
         "cifar10-mild": "our defense stayed robust against the attack for all attacker ratios",
     },
     BASELINE + cells([OURS], ATTACKED),
+    each_ratio=True,
 )
 def ours_robust(v: View):
     d = damage(v, [OURS])
@@ -57,7 +58,7 @@ def ours_best_simultaneously(v: View):
     cells(["median", "repeated_median"], ATTACKER_RATIOS),
 )
 def repeated_median_like_median(v: View):
-    return alike(v, "repeated_median", "median", ATTACKER_RATIOS, CLOSE)
+    return alike(v, "repeated_median", "median", v.ratios(), CLOSE)
 
 
 @claim(

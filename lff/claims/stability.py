@@ -15,6 +15,7 @@ from lff.claims.measures import (
     SIMILAR_TIME,
     label,
     listed,
+    percents,
 )
 from lff.claims.registry import View, cells, claim
 from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES
@@ -32,13 +33,12 @@ def ours_most_stable(v: View):
     """The smallest CV of Src-Acc, alone or shared, as in the paper's boldface."""
     first = {}
     for benchmark in BENCHMARKS:
-        table = v.grid("cv", PAPER_DEFENSES, ATTACKER_RATIOS, benchmark).round(CV_DIGITS)
+        table = v.grid("cv", PAPER_DEFENSES, v.ratios(benchmark), benchmark).round(CV_DIGITS)
         smallest = (table.loc[OURS] <= table.drop(OURS).min()) & np.isfinite(table.loc[OURS])
         first[benchmark] = int(smallest.sum())
-    cases = len(BENCHMARKS) * len(ATTACKER_RATIOS)
-    text = ", ".join(f"{name} {count}" for name, count in first.items())
-    won = sum(first.values())
-    return won > cases / 2, f"smallest CV in {won} of {cases} cases ({text} of 6)"
+    text = ", ".join(f"{name} {won} of {len(v.ratios(name))}" for name, won in first.items())
+    won, cases = sum(first.values()), len(v.cases)
+    return won > cases / 2, f"smallest CV in {won} of {cases} cases ({text})"
 
 
 @claim(
@@ -53,10 +53,10 @@ def ours_most_stable(v: View):
 )
 def stable_as_without_attack(v: View):
     """A general statement: by the average over the ratios with attackers."""
-    without, ours = v.grid("cv", ["fedavg"], [0]).iat[0, 0], v.grid("cv", [OURS], ATTACKED)
+    without, ours = v.grid("cv", ["fedavg"], [0]).iat[0, 0], v.grid("cv", [OURS], v.attacked)
     apart = (ours - without).abs().mean(axis=None)
     values = "/".join(f"{value:.2f}" for value in ours.loc[OURS])
-    text = f"CV of LFighter at 10/20/30/40/50% {values}, of FedAvg at 0% {without:.2f}"
+    text = f"CV of LFighter at {percents(v.attacked)} {values}, of FedAvg at 0% {without:.2f}"
     return apart <= CLOSE_CV, f"{text}; {apart:.3f} apart on average, close up to {CLOSE_CV}"
 
 
@@ -71,9 +71,9 @@ def stable_as_without_attack(v: View):
     **CV,
 )
 def attack_destabilizes(v: View):
-    cv = v.grid("cv", ["fedavg"], ATTACKER_RATIOS).loc["fedavg"]
+    cv = v.grid("cv", ["fedavg"], v.ratios()).loc["fedavg"]
     values = "/".join(f"{value:.2f}" for value in cv)
-    return cv[list(ATTACKED)].mean() > cv[0], f"CV of FedAvg at 0/10/20/30/40/50% {values}"
+    return cv[v.attacked].mean() > cv[0], f"CV of FedAvg at {percents(v.ratios())} {values}"
 
 
 @claim(
@@ -167,6 +167,7 @@ def ours_second_fastest(v: View):
 MAGNITUDES = {
     "needs": cells(["fedavg"], [10, 30]),
     "reads": ("relevant", "non_relevant"),
+    "each_ratio": True,
     "per_round": True,
 }
 
@@ -182,11 +183,11 @@ MAGNITUDES = {
 )
 def relevant_magnitudes_larger(v: View):
     texts, holds = [], True
-    for ratio in (10, 30):
+    for ratio in v.attacked:
         quotient = v.curve("relevant", "fedavg", ratio) / v.curve("non_relevant", "fedavg", ratio)
         holds &= bool((quotient > 1).all())
         texts.append(
-            f"at {ratio}% in {(quotient > 1).sum()} of {len(quotient)} rounds, smallest "
+            f"at {ratio:g}% in {(quotient > 1).sum()} of {len(quotient)} rounds, smallest "
             f"relevant / non-relevant {quotient.min():.2f}"
         )
     return holds, f"larger {'; '.join(texts)}"
@@ -202,8 +203,8 @@ def relevant_magnitudes_larger(v: View):
 )
 def non_relevant_magnitudes_vanish(v: View):
     left = {}
-    for ratio in (10, 30):
+    for ratio in v.attacked:
         curve = v.curve("non_relevant", "fedavg", ratio)
         left[ratio] = curve.iloc[-1] / curve.iloc[0]
-    text = ", ".join(f"{value:.0%} at {ratio}%" for ratio, value in left.items())
+    text = ", ".join(f"{value:.0%} at {ratio:g}%" for ratio, value in left.items())
     return max(left.values()) < HALF, f"left in the last round of the first round's: {text}"

@@ -96,12 +96,12 @@ def holding(results: pd.DataFrame) -> pd.DataFrame:
     """Does LFighter hold at each ratio? Its Src-Acc and ASR, and in how many seeds it is robust.
 
     Robust is what the claims take it to be: Src-Acc and ASR at most 10 points worse than FedAvg's
-    without attack, of the same seed. Nothing is said of a seed whose model did not learn the
-    source class without attack, or whose run without attack is missing.
+    without attack, of the same seed. Nothing is said of a seed whose model learned too little
+    without attack, or whose run without attack is missing.
     """
     key = ["benchmark", "seed"]
     without = results[(results["defense"] == "fedavg") & (results["attackers"] == 0)]
-    without = without.set_index(key)[["src_acc", "asr"]].add_prefix("without_")
+    without = without.set_index(key)[["src_acc", "asr", "all_acc"]].add_prefix("without_")
     ours = results[(results["defense"] == LFIGHTER) & (results["attackers"] > 0)]
     ours = ours.join(without, on=key)
     src, asr = ours["without_src_acc"] - ours["src_acc"], ours["asr"] - ours["without_asr"]
@@ -112,7 +112,8 @@ def holding(results: pd.DataFrame) -> pd.DataFrame:
     }
     table = over_known_seeds(ours.assign(**shares), CELL, list(shares))
     judged = ours.assign(robust=(src <= ROBUST) & (asr <= ROBUST))
-    judged = judged[ours["without_src_acc"] >= LEARNED].groupby(CELL)["robust"]
+    learned = ours[["without_src_acc", "without_all_acc"]].min(axis=1, skipna=False) >= LEARNED
+    judged = judged[learned].groupby(CELL)["robust"]
     counts = judged.agg(["sum", "count"]).reindex(table.index)
     texts = [_of(row) for row in counts.itertuples(index=False)]
     return labelled(table).assign(**{"robust in seeds": texts})

@@ -14,6 +14,7 @@ from lff.claims.registry import (
     HOLDS,
     HOLDS_SO_FAR,
     KEY,
+    NOT_LEARNED,
     NOT_RUN,
     View,
     prepared,
@@ -105,7 +106,7 @@ BREAKS = {
     "defended-up-to-40": ("median", [40], {"asr": 0.2}),
     "most-fail-at-50": ("median", [50], CLEAN),
     "krum-and-ours-robust": ("multi_krum", [10], {"asr": 0.3}),
-    "foolsgold-worst": ("median", [20], {"test_error": 9.0}),
+    "foolsgold-worst": ("median", ATTACKED, {"test_error": 9.0}),
     "foolsgold-plummets": ("foolsgold", [10], {"src_acc": 0.6}),
     "foolsgold-asr-near-100": ("foolsgold", [30], {"asr": 0.8}),
     "fedavg-good": ("fedavg", [40], {"src_acc": 0.5}),
@@ -116,7 +117,7 @@ BREAKS = {
     "ours-best": ("lfighter", ATTACKED, {"all_acc": 0.4}),
     "ours-effective": ("lfighter", [20], {"test_error": 1.0}),
     "ours-perfect": ("lfighter", [20], {"all_acc": 0.9}),
-    "no-false-positives": ("lfighter", [10], {"false_positive_rate": 0.02}),
+    "no-false-positives": ("lfighter", [10], {"false_positive_rate": 1e-4}),
     "trimmed-mean-and-krum-less-affected": ("multi_krum", ATTACKED, SUCCEEDED),
     "median-poor": ("repeated_median", ATTACKED, CLEAN),
     "foolsgold-poor": ("foolsgold", ATTACKED, CLEAN),
@@ -226,7 +227,9 @@ def test_a_ratio_with_a_gap_is_left_out_for_all_methods(claim):
 
 
 def yardstick_of(claim):
-    return next((cell for cell in claim.needs if cell[1:] == ("fedavg", 0.0)), None)
+    """Where it is about one benchmark; that about all of them counts cases."""
+    cells = (cell for cell in claim.needs if cell[1:] == ("fedavg", 0.0))
+    return None if claim.benchmark == "all" else next(cells, None)
 
 
 @some_claims(yardstick_of)
@@ -251,7 +254,38 @@ def test_a_claim_about_an_average_is_not_refuted_by_one_ratio():
     verdict = judge(claim, table[table["attackers"].isin([0, 30])])
     assert verdict.answer == FAILS_SO_FAR
     assert "at 30%: FGold 47.0;" in verdict.evidence  # 0.97 - 0.50
-    assert verdict.evidence.endswith("(1 seed); no run of cifar10-iid FGold 10/20/40/50%")
+    gap = "(1 seed); judged at 0/30%; no run of cifar10-iid FGold 10/20/40/50%"
+    assert verdict.evidence.endswith(gap)
+
+
+# Claims of two halves: a failure of the first is final, one of the second other ratios may mend.
+HALVES = {
+    "mnist-iid-defended-up-to-40": (("median", {"asr": 0.5}), ("foolsgold", CLEAN)),
+    "mnist-extreme-ours-perfect": (("lfighter", {"asr": 0.5}), ("median", CLEAN)),
+    "mnist-extreme-foolsgold-well-in-part": (("foolsgold", CLEAN), ("foolsgold", SUCCEEDED)),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_what_other_ratios_cannot_mend_is_final(name):
+    claim = get(name)
+    for (defense, values), answer in zip(HALVES[name], (FAILS, FAILS_SO_FAR), strict=True):
+        table = WORLD[WORLD["attackers"].isin([0, 30])].copy()
+        hit = (table[KEY] == [claim.benchmark, defense, 30.0]).all(axis=1)
+        for column, value in values.items():
+            table.loc[hit, column] = value
+        assert judge(claim, table).answer == answer
+
+
+def test_a_method_unaffected_at_50_is_final():
+    claim = get("cifar10-iid-others-degrade")
+    table = broken(claim, WORLD.copy())
+    assert judge(claim, table[table["attackers"].isin([0, 10, 50])]).answer == FAILS
+
+
+def test_nothing_is_said_of_the_attack_from_runs_without_it():
+    answers = check_all(WORLD[WORLD["attackers"] == 0])["answer"]
+    assert set(answers) == {NOT_RUN}
 
 
 def test_the_claim_about_all_benchmarks_counts_the_cases_that_are_complete():
@@ -330,10 +364,28 @@ def test_seeds_are_averaged_and_counted():
     assert verdict.evidence.endswith("(mean of 3 seeds; holds alone in 2 of 3)")
 
 
-def test_seeds_that_are_incomplete_are_not_counted_alone():
+@pytest.mark.parametrize(
+    ("second", "seeds"),
+    [
+        ([0, 50], "(mean of 1 to 2 seeds; holds alone in 1 of 1)"),
+        ([50], "(1 seed)"),  # without its own FedAvg without attack
+        ([0], "(1 seed)"),
+    ],
+)
+def test_seeds_count_where_they_have_all_that_is_compared(second, seeds):
     claim = get("cifar10-mild-ours-robust")
-    verdict = judge(claim, pd.concat([world(0), world(1)[world(1)["attackers"] == 50]]))
-    assert verdict.evidence.endswith("(mean of 2 seeds; holds alone in 1 of 1)")
+    verdict = judge(claim, pd.concat([world(0), world(1)[world(1)["attackers"].isin(second)]]))
+    assert verdict.answer == HOLDS
+    assert verdict.evidence.endswith(seeds)
+
+
+def test_methods_are_not_compared_across_seeds():
+    claim = get("mnist-iid-krum-and-ours-robust")
+    krum = world(0)[world(0)["defense"] != "lfighter"]
+    ours = world(1)[world(1)["defense"] != "multi_krum"]
+    verdict = judge(claim, pd.concat([krum, ours]))
+    assert verdict.answer == NOT_RUN
+    assert verdict.evidence == "no seed has all cells that are compared"
 
 
 @pytest.mark.parametrize("whose", [["lfighter"], PAPER_DEFENSES])
@@ -356,12 +408,30 @@ def test_a_loss_that_overflowed_is_the_worst_test_error():
     assert "LFighter 0.0/90.5/0.0" in verdict.evidence  # exp(-0.1) - 0
 
 
-def test_nothing_is_said_of_a_model_that_has_not_learned():
+@pytest.mark.parametrize("metric", ["src_acc", "all_acc"])
+def test_nothing_is_said_of_a_model_that_has_not_learned(metric):
     """With a Src-Acc of 15% without attack, every defense would be "within 10 points"."""
-    for table in (WORLD.assign(src_acc=0.15), WORLD.assign(src_acc=0.0)):
-        verdict = judge(get("cifar10-iid-ours-robust"), table)
-        assert verdict.answer == NOT_RUN
-        assert "nothing to attack in cifar10-iid" in verdict.evidence
+    table = WORLD.copy()
+    iid = table["benchmark"] == "cifar10-iid"
+    table.loc[iid & (table["attackers"] == 0), metric] = 0.59
+    verdicts = check_all(table, WORLD_ROUNDS).set_index("claim")
+    of_it = [claim.id for claim in CLAIMS if "cifar10-iid" in {b for b, _, _ in claim.needs}]
+    timed = [name for name in of_it if "fastest" in name or "slowest" in name]
+    for name in set(of_it) - set(timed) - {"all-ours-most-stable"}:
+        assert verdicts.loc[name, "answer"] == NOT_LEARNED, name
+        assert "below 60% in cifar10-iid" in verdicts.loc[name, "evidence"]
+    assert set(verdicts.drop(of_it)["answer"]) == {HOLDS}
+    assert timed
+    assert set(verdicts.loc[timed, "answer"]) == {HOLDS}
+
+
+def test_the_claim_about_all_benchmarks_leaves_out_what_was_not_learned():
+    table = WORLD.copy()
+    table.loc[(table["benchmark"] == "imdb") & (table["attackers"] == 0), "src_acc"] = 0.1
+    verdict = check_all(table).set_index("claim").loc["all-ours-most-stable"]
+    assert verdict["answer"] == HOLDS_SO_FAR
+    assert "of 30 cases" in verdict["evidence"]
+    assert verdict["evidence"].endswith("below 60% in imdb")
 
 
 def test_two_runs_of_one_cell_and_seed_are_refused():

@@ -3,14 +3,14 @@
     lff.claims.check_all(lff.results(experiments), rounds)
 
 gives one row per claim: does it hold in these runs, and by which numbers? Attacker ratios at which
-not all methods were run are left out, and the answer says so. A check tests what the
-paper's sentence says and not more; `measures` says what its words ("robust", "close") are taken
-to mean. Claims about what a picture of gradients shows (PCA, angles) are not in the records; the
+not all methods were run are left out, and the answer says so. A check tests what the paper's
+sentence says and not more; `measures` says what its words ("robust", "close") are taken to mean.
+Claims about what a picture of gradients shows (PCA, angles) are not in the records; the
 notebooks look at those.
 """
 
 # Importing these registers their claims.
 from lff.claims import cifar10_imdb, extreme, mnist, several, stability  # noqa: F401
-from lff.claims.registry import CLAIMS, Verdict, check_all, tally
+from lff.claims.registry import ANSWERS, CLAIMS, Verdict, check_all, tally
 
-__all__ = ["CLAIMS", "Verdict", "check_all", "tally"]
+__all__ = ["ANSWERS", "CLAIMS", "Verdict", "check_all", "tally"]

@@ -5,6 +5,7 @@ from lff.claims.measures import (
     BASELINE,
     CLOSE,
     LOST,
+    METRIC_LABELS,
     OURS,
     POISONED,
     ROBUST,
@@ -39,7 +40,8 @@ def others_degrade(v: View):
     """Highly affected at 50%, and at no step better than before by more than noise."""
     d = damage(v, shown_but("foolsgold", OURS))
     holds = (d[50] > ROBUST).all() and not (d.diff(axis=1) < -CLOSE).any(axis=None)
-    return holds, f"{LOST} {show(d)}; affected beyond {points(ROBUST)}"
+    text = f"{LOST} {show(d)}; affected beyond {points(ROBUST)}"
+    return holds, text, not (d[50] > ROBUST).all()
 
 
 @claim(
@@ -66,7 +68,8 @@ def foolsgold_effective(v: View):
 def ours_excludes_attackers(v: View):
     caught, wronged = (v.grid(name, [OURS], v.attacked) for name in FILTER)
     holds = (caught >= 1 - ZERO).all(axis=None) and (wronged <= ZERO).all(axis=None)
-    return holds, f"attackers dropped, percent {show(caught)}; honest peers {show(wronged)}"
+    text = f"percent dropped in all rounds, attackers {show(caught)}; honest peers {show(wronged)}"
+    return holds, f"{text}; all and none up to {100 * ZERO:g}"
 
 
 # CIFAR10-Mild
@@ -79,7 +82,8 @@ def ours_excludes_attackers(v: View):
 )
 def others_worse_than_iid(v: View):
     change = overall(v, list(SHOWN)) - overall(v, list(SHOWN), "cifar10-iid")
-    holds = (change.drop(OURS) < 0).all() and change[OURS] >= -CLOSE
+    others = change.drop(OURS).max()
+    holds = others < min(0, change[OURS]) and change[OURS] >= -CLOSE
     text = f"average score over metrics and ratios against CIFAR10-iid, points: {listed(change)}"
     return holds, f"{text}; ours not worse down to -{points(CLOSE)}"
 
@@ -119,5 +123,5 @@ def ours_and_foolsgold_outperform(v: View):
     table = averages(v, SHOWN, v.attacked)
     two = [OURS, "foolsgold"]
     lead = table.loc[two].min() - table.drop(two).max()
-    text = ", ".join(f"{metric} {100 * ahead:.1f}" for metric, ahead in lead.items())
+    text = ", ".join(f"{METRIC_LABELS[m]} {100 * ahead:.1f}" for m, ahead in lead.items())
     return (lead > 0).all(), f"points ahead of the best other method, average over ratios: {text}"

@@ -1,5 +1,6 @@
 """Claims about the robustness figure of MNIST-Extreme."""
 
+import numpy as np
 import pandas as pd
 
 from lff.claims.measures import (
@@ -8,6 +9,7 @@ from lff.claims.measures import (
     CLOSE,
     LOST,
     LOST_ANY,
+    METRIC_LABELS,
     ON_SOURCE,
     OURS,
     POISONED,
@@ -21,7 +23,7 @@ from lff.claims.measures import (
     show,
     shown_but,
 )
-from lff.claims.registry import View, cells, claim
+from lff.claims.registry import View, cells, claim, percents
 from lff.scales import ATTACKER_RATIOS
 
 
@@ -50,7 +52,7 @@ def ours_perfect(v: View):
     d = damage(v, SHOWN, metrics=v.metrics)
     perfect = (d <= CLOSE).all(axis=1)
     holds = perfect[OURS] and not perfect.drop(OURS).any()
-    return holds, f"{LOST_ANY} {show(d)}; perfect up to {points(CLOSE)}"
+    return holds, f"{LOST_ANY} {show(d)}; perfect up to {points(CLOSE)}", not perfect[OURS]
 
 
 @claim(
@@ -62,7 +64,9 @@ def ours_perfect(v: View):
 )
 def no_false_positives(v: View):
     rate = v.grid("false_positive_rate", [OURS], v.attacked)
-    return (rate <= ZERO).all(axis=None), f"honest peers dropped, percent {show(rate)}"
+    values = "/".join(f"{value:.2%}" for value in rate.loc[OURS])
+    text = f"honest peers dropped, of all rounds at {percents(v.attacked)}: {values}"
+    return (rate == 0).all(axis=None), text
 
 
 @claim(
@@ -118,7 +122,8 @@ def median_low_asr_but_poor(v: View):
     rest = [m for m in v.metrics if m != "asr"]
     d = damage(v, ["median"], v.ratios(), rest)
     holds = (asr <= ZERO).mean(axis=None) > 0.5 and d.mean(axis=None) > ROBUST
-    return holds, f"ASR {show(asr)}; points lost in the worst other metric {show(d)}"
+    text = f"ASR {show(asr)}; 0 up to {100 * ZERO:g}; points lost in the worst other metric"
+    return holds, f"{text} {show(d)}; poor if beyond {points(ROBUST)} on average"
 
 
 @claim(
@@ -127,12 +132,13 @@ def median_low_asr_but_poor(v: View):
         "mnist-extreme": "FoolsGold did well for Src-Acc and ASR in some cases, but failed for TE "
         "and All-Acc"
     },
-    BASELINE + cells(["foolsgold"], ATTACKER_RATIOS),
+    BASELINE + cells(["foolsgold"], ATTACKED),
 )
 def foolsgold_well_in_part(v: View):
-    fools = ["foolsgold"]
-    on_source = damage(v, fools, v.ratios())
-    rest = damage(v, fools, v.ratios(), [m for m in v.metrics if m not in ON_SOURCE])
-    well = on_source <= ROBUST
-    holds = well.any(axis=None) and (rest.to_numpy()[well] > ROBUST).all()
-    return holds, f"{LOST} {show(on_source)}; in TE or All-Acc {show(rest)}"
+    on_source = damage(v, ["foolsgold"])
+    rest = {m: losses(v, m, ["foolsgold"]) for m in v.metrics if m not in ON_SOURCE}
+    failed = np.all([lost > ROBUST for lost in rest.values()], axis=0)
+    well = on_source.to_numpy() <= ROBUST
+    text = "; ".join(f"in {METRIC_LABELS[m]} {show(lost)}" for m, lost in rest.items())
+    only_there = failed[well].all()
+    return well.any() and only_there, f"{LOST} {show(on_source)}; {text}", not only_there

@@ -9,6 +9,7 @@ from lff.claims.measures import (
     DEFENSES,
     HALF,
     LOST,
+    METRIC_LABELS,
     NEARLY_ALL,
     OURS,
     POISONED,
@@ -16,12 +17,12 @@ from lff.claims.measures import (
     SHOWN,
     UP_TO_40,
     apart,
+    averages,
     damage,
     listed,
     ours_best,
     overall,
     points,
-    scores,
     show,
     shown_but,
 )
@@ -42,8 +43,9 @@ from lff.scales import ATTACKER_RATIOS
 def defended_up_to_40(v: View):
     d = damage(v, DEFENSES)
     perfect = (d <= CLOSE).all(axis=1)
-    holds = perfect.drop("foolsgold").all() and not perfect["foolsgold"]
-    return holds, f"{LOST} {show(d)}; perfect up to {points(CLOSE)}"
+    others = perfect.drop("foolsgold").all()
+    text = f"{LOST} {show(d)}; perfect up to {points(CLOSE)}"
+    return others and not perfect["foolsgold"], text, not others
 
 
 @claim(
@@ -82,17 +84,12 @@ def krum_and_ours_robust(v: View):
         "all the metrics"
     },
     POISONED,
-    each_ratio=True,
 )
 def foolsgold_worst(v: View):
-    not_worst = []
-    for metric in v.metrics:
-        table = scores(v, metric, SHOWN, v.attacked)
-        worse = table.loc["foolsgold"] > table.drop("foolsgold").min()
-        not_worst += [f"{metric} {ratio:g}%" for ratio in table.columns[worse]]
-    cases = len(v.metrics) * len(v.attacked)
-    text = f"FGold worst in {cases - len(not_worst)} of {cases} cases"
-    return not not_worst, text + (f", not in {', '.join(not_worst)}" if not_worst else "")
+    table = averages(v, SHOWN, v.attacked)
+    ahead = table.loc["foolsgold"] - table.drop("foolsgold").min()
+    text = ", ".join(f"{METRIC_LABELS[m]} {100 * value:.1f}" for m, value in ahead.items())
+    return (ahead <= 0).all(), f"points above the worst other method, average over ratios: {text}"
 
 
 @claim(
@@ -136,12 +133,12 @@ def foolsgold_asr(v: View):
         "a good performance in this benchmark"
     },
     BASELINE + cells(["fedavg"], UP_TO_40),
-    each_ratio=True,
 )
 def fedavg_good(v: View):
     """Up to 40%: the sentence on 50% says that most failed there."""
     d = damage(v, ["fedavg"])
-    return (d <= ROBUST).all(axis=None), f"{LOST} {show(d)}; good up to {points(ROBUST)}"
+    text = f"{LOST} {show(d)}; good up to {points(ROBUST)} on average"
+    return d.mean(axis=None) <= ROBUST, text
 
 
 # MNIST-Mild

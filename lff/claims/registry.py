@@ -12,18 +12,26 @@ from lff.errors import InputError
 
 HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run at this scale"
 HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "does not hold so far"  # some ratios are not run
-ANSWERS = (HOLDS, HOLDS_SO_FAR, FAILS, FAILS_SO_FAR, NOT_RUN)
+NOT_LEARNED = "not learned at this scale"
+ANSWERS = (HOLDS, HOLDS_SO_FAR, FAILS, FAILS_SO_FAR, NOT_LEARNED, NOT_RUN)
 
 KEY = ["benchmark", "defense", "attackers"]
 Cell = tuple[str, str, float]  # a value of KEY
 Case = tuple[str, float]  # a benchmark and a ratio, at which a claim compares its methods
 
 METRICS = ("test_error", "all_acc", "src_acc", "asr")
+SECONDS = ("seconds_per_round",)
 
-# A Src-Acc that FedAvg must reach without attack before anything is said about the attack: twice
-# what guessing among ten classes gives. Below it there is nothing to lose, and all are "robust".
-LEARNED = 0.20
+# What FedAvg must reach without attack, in All-Acc and in Src-Acc, before anything is said about
+# the attack: right clearly more often than wrong, also of two classes. Below, there is little to
+# lose.
+LEARNED = 0.60
 WITHOUT = ["fedavg", 0.0]  # FedAvg without attack, the paper's yardstick
+
+
+# What a check finds: whether the claim holds, by which numbers, and whether ratios that are not run
+# could not change that it does not (if left out: they could, unless it is about each ratio).
+Finding = tuple[bool, str] | tuple[bool, str, bool]
 
 
 @dataclass(frozen=True)
@@ -89,41 +97,45 @@ class Claim:
     per_round: bool
     at: tuple[float, ...]
     each_ratio: bool
-    check: Callable[[View], tuple[bool, str]]
+    check: Callable[[View], Finding]
 
     @property
     def id(self) -> str:
         """A short unique name."""
         return f"{self.benchmark}-{self.name}"
 
-    def judge(self, table: pd.DataFrame) -> Verdict:
-        """The verdict from a prepared table of runs, or of rounds."""
-        answer, evidence = self._answer(table)
+    def judge(self, table: pd.DataFrame, unlearned: Iterable[str] = ()) -> Verdict:
+        """The verdict from a prepared table of runs, or of rounds.
+
+        Of the benchmarks `unlearned` nothing is said, except how long an aggregation took.
+        """
+        answer, evidence = self._answer(table, [] if self.reads == SECONDS else list(unlearned))
         return Verdict(self.benchmark, self.id, self.quote, answer, evidence)
 
-    def _answer(self, table: pd.DataFrame) -> tuple[str, str]:
+    def _answer(self, table: pd.DataFrame, unlearned: list[str]) -> tuple[str, str]:
+        vain = [name for name in dict.fromkeys(cell[0] for cell in self.needs) if name in unlearned]
+        dropped = f"FedAvg without attack is below {LEARNED:.0%} in {' and '.join(vain)}"
+        if vain and self.benchmark != "all":
+            return NOT_LEARNED, dropped
         table = table[table.index.isin(self.needs)].dropna(subset=list(self.reads))
         there = set(table.index)
         missing = [cell for cell in self.needs if cell not in there]
         what = "rounds" if self.per_round else "run"
-        absent = f"no {what} of {_names(missing, self.needs)}"
-        if not self._enough(there):
-            return NOT_RUN, absent
+        gaps = [f"no {what} of {_names(missing, self.needs)}"] if missing else []
+        gaps += [dropped] * bool(vain)
+        table = self._used(table[~table.index.isin(vain, level=0)])
+        if table.empty:
+            return NOT_RUN, "; ".join(gaps) or "no seed has all cells that are compared"
         view = self._view(table)
-        for benchmark in dict.fromkeys(where for where, *rest in self.needs if rest == WITHOUT):
-            reached = view.frame.loc[(benchmark, *WITHOUT), "src_acc"].max()
-            if reached < LEARNED:
-                return NOT_RUN, (
-                    f"nothing to attack in {benchmark}: Src-Acc of FedAvg without attack is "
-                    f"{reached:.1%}, below {LEARNED:.0%}"
-                )
-        holds, evidence = self.check(view)
+        holds, evidence, *final = self.check(view)
         evidence = f"{evidence} ({self._seeds(table, view)})"
-        if not missing:
+        if set(table.index) == set(self.needs):
             return (HOLDS if holds else FAILS), evidence
-        if not holds and self.each_ratio:
-            return FAILS, f"{evidence}; {absent}"
-        return (HOLDS_SO_FAR if holds else FAILS_SO_FAR), f"{evidence}; {absent}"
+        judged = [f"judged at {percents(view.ratios())}"] if view.ratios() else []
+        evidence = "; ".join([evidence, *judged, *gaps])
+        if not holds and (self.each_ratio or any(final)):
+            return FAILS, evidence
+        return (HOLDS_SO_FAR if holds else FAILS_SO_FAR), evidence
 
     def _case(self, cell: Cell) -> Case:
         """Where a cell is compared: at its ratio, in the claim's benchmark or, of all, its own."""
@@ -137,28 +149,37 @@ class Claim:
     @property
     def _yardstick(self) -> set[Cell]:
         """What everything else is measured against."""
+        if self.benchmark == "all":
+            return set()
         return {cell for cell in self.needs if [*cell[1:]] == WITHOUT or cell[2] in self.at}
 
-    def _enough(self, there: set[Cell]) -> bool:
-        """Whether the yardstick is there, and anything to measure."""
-        measured = set(self.needs) - self._yardstick or self.needs
-        cases = {self._case(cell) for cell in measured}
-        return self._yardstick <= there and not cases.isdisjoint(self._cases(there))
+    def _used(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The cases that are there, each from the seeds that have all of it and the yardstick."""
+        attacked = {self._case(cell) for cell in self.needs if cell[2] > 0}
+        measured = {self._case(c) for c in self.needs if c not in self._yardstick} & attacked
+        parts = [table.iloc[:0]]
+        for _, own in table.groupby("seed"):
+            cases = self._cases(set(own.index))
+            if self._yardstick <= set(own.index) and (measured or attacked) & set(cases):
+                used = {cell for cell in self.needs if self._case(cell) in cases}
+                parts.append(own[own.index.isin(used | self._yardstick)])
+        return pd.concat(parts)
 
     def _view(self, table: pd.DataFrame) -> View:
-        cases = self._cases(set(table.index))
-        used = {cell for cell in self.needs if self._case(cell) in cases} | self._yardstick
         by = [*KEY, "round"] if self.per_round else KEY
-        return View(self.benchmark, table[table.index.isin(used)].groupby(by).mean(), cases)
+        return View(self.benchmark, table.groupby(by).mean(), self._cases(set(table.index)))
 
     def _seeds(self, table: pd.DataFrame, view: View) -> str:
         """How many seeds there are, and in how many of the complete ones the claim holds alone."""
-        alone = [self._view(group) for _, group in table.groupby("seed")]
-        if len(alone) == 1:
+        counts = table.groupby(KEY)["seed"].nunique()
+        if counts.max() == 1:
             return "1 seed"
-        complete = [own for own in alone if own.frame.index.equals(view.frame.index)]
+        alone = [self._view(group) for _, group in table.groupby("seed")]
+        complete = [own for own in alone if own.cases == view.cases]
         held = sum(bool(self.check(own)[0]) for own in complete)
-        return f"mean of {len(alone)} seeds; holds alone in {held} of {len(complete)}"
+        least = f"{counts.min()} to " if counts.min() < counts.max() else ""
+        text = f"mean of {least}{counts.max()} seeds"
+        return f"{text}; holds alone in {held} of {len(complete)}" if complete else text
 
 
 CLAIMS: list[Claim] = []
@@ -179,10 +200,11 @@ def claim(
     `needs` are the cells it looks at (see `cells`), `reads` the columns that must have a value
     there; `per_round` makes it see the table of rounds. Where some ratios are not run, the others
     are judged, "so far"; without those of `at`, and FedAvg without attack, nothing is. With
-    `each_ratio` the claim is about every ratio by itself, so that one refutes it for good.
+    `each_ratio` the claim is about every ratio by itself, so that one refutes it for good (a check
+    may also find that by itself, see `Finding`).
     """
 
-    def register(check: Callable[[View], tuple[bool, str]]):
+    def register(check: Callable[[View], Finding]):
         for benchmark, quote in quotes.items():
             own = dict.fromkeys((where or benchmark, d, float(r)) for where, d, r in needs)
             how = (tuple(own), reads, per_round, at, each_ratio, check)
@@ -204,14 +226,27 @@ def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.D
     """Judge every claim: one row each, with benchmark, claim, quote, answer and evidence.
 
     `results` has one row per run (`lff.results`) of a single scale; `rounds` one row per round,
-    with `relevant` and `non_relevant` gradient magnitudes. Several seeds are averaged.
+    with `relevant` and `non_relevant` gradient magnitudes. Several seeds are averaged; nothing is
+    said of benchmarks in which FedAvg learned too little without an attack (`LEARNED`).
     """
     runs = prepared(results)
     by_round = prepared(pd.DataFrame() if rounds is None else rounds, per_round=True)
     order = [*BENCHMARKS, "all"]
     claims = sorted(CLAIMS, key=lambda c: order.index(c.benchmark))
-    verdicts = [c.judge(by_round if c.per_round else runs) for c in claims]
+    vain = _unlearned(runs)
+    verdicts = [c.judge(by_round if c.per_round else runs, vain) for c in claims]
     return pd.DataFrame(verdicts)
+
+
+def _unlearned(runs: pd.DataFrame) -> list[str]:
+    """The benchmarks in which FedAvg is below `LEARNED` without attack, as far as is known."""
+    reached = runs.groupby(KEY)[["all_acc", "src_acc"]].mean().min(axis=1)
+    return [b for b in BENCHMARKS if reached.get((b, *WITHOUT), LEARNED) < LEARNED]
+
+
+def percents(ratios: Iterable[float]) -> str:
+    """Attacker ratios in one word."""
+    return "/".join(f"{ratio:g}" for ratio in ratios) + "%"
 
 
 def tally(verdicts: pd.DataFrame) -> pd.DataFrame:

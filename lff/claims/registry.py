@@ -9,6 +9,7 @@ import pandas as pd
 from lff.benchmarks import BENCHMARKS
 from lff.defenses import get_defense
 from lff.errors import InputError
+from lff.tables import labelled
 
 HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run at this scale"
 HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "does not hold so far"  # some ratios are not run
@@ -256,7 +257,7 @@ def tally(verdicts: pd.DataFrame) -> pd.DataFrame:
     columns = [answer for answer in ANSWERS if answer in counts]
     counts = counts.loc[rows, columns]
     counts.loc["together"] = counts.sum()
-    return counts.rename_axis(index="benchmark", columns=None)
+    return labelled(counts.rename_axis(index="benchmark", columns=None))
 
 
 def prepared(table: pd.DataFrame, *, per_round: bool = False) -> pd.DataFrame:

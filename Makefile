@@ -32,6 +32,7 @@ evidence: $(READY)
 	-@$(BIN)/lff sweep --scale $(SCALE)
 	@$(BIN)/lff study --scale $(SCALE)
 	@cp study/$(SCALE)/07_paper_vs_ours.ipynb figures/$(SCALE)/
+	@$(BIN)/python docs/refresh_readme.py
 	@$(BIN)/lff sweep --scale $(SCALE) --benchmarks $(MNIST) --seeds 1 2
 
 test: $(READY)

@@ -2,11 +2,12 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
-from lff import plan, versus
+from lff import claims, evolution, plan, versus
 from lff.notebook import Parameters
 from lff.products import markdown
 
@@ -15,21 +16,35 @@ LAPTOP = ROOT / "figures" / "laptop"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def headline(monkeypatch) -> str:
-    """The headline of the committed records, as Markdown."""
-    monkeypatch.setenv("LFF_RESULTS", str(ROOT / "results"))
-    p = Parameters(scale="laptop", compute=False)
-    results = p.results(plan.evidence(p))
+@pytest.fixture(scope="module")
+def tables() -> dict[str, str]:
+    """The tables of the README, from the committed records, as Markdown."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LFF_RESULTS", str(ROOT / "results"))
+        p = Parameters(scale="laptop", compute=False)
+        runs = plan.evidence(p)
+        results, rounds = p.results(runs), evolution.rounds(runs)
     assert len(results)
-    return markdown(versus.by_method(versus.headline(results)))
+    return {
+        "headline_by_method": markdown(versus.by_method(versus.headline(results))),
+        "claims_tally": markdown(claims.tally(claims.check_all(results, rounds))),
+    }
 
 
-def test_the_headline_is_what_the_committed_records_say(headline):
-    committed = (LAPTOP / "headline_by_method.md").read_text(encoding="utf-8")
-    assert committed.startswith(headline)
-    shown = README.split("<!-- figures/laptop/headline_by_method.md -->\n")[1]
-    assert shown.split("<!-- end -->")[0] == headline
+@pytest.mark.parametrize("name", ["headline_by_method", "claims_tally"])
+def test_the_readme_shows_what_the_committed_records_say(tables, name):
+    committed = (LAPTOP / f"{name}.md").read_text(encoding="utf-8")
+    assert committed.startswith(tables[name])
+    shown = README.split(f"<!-- figures/laptop/{name}.md -->\n")[1]
+    assert shown.split("<!-- end -->")[0] == tables[name]
+
+
+def test_the_readme_is_refreshed():
+    script = runpy.run_path(str(ROOT / "docs" / "refresh_readme.py"))
+    assert script["refreshed"](README) == README
+    old = README.replace(" of the 252 cells", "1 of the 252 cells").replace("| Src-Acc (%) |", "|")
+    assert old != README
+    assert script["refreshed"](old) == README
 
 
 def test_the_readme_says_how_much_of_the_grid_is_filled():

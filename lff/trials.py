@@ -1,8 +1,9 @@
-"""Small experiments: a condition changed at a time, to see when LFighter locks on.
+"""Small experiments: a condition changed at a time, to see why a run went as it did.
 
-MNIST-Mild with 40% attackers, over several seeds. They are no part of the study's grid; the
-notebook of the verdict shows those that are recorded. `lff.run_all(trials.experiments("quick"))`
-runs them.
+`CONDITIONS` ask when LFighter locks on, MNIST-Mild with 40% attackers, over several seeds;
+`VARIATIONS` repeat single cells of the `laptop` grid that differ from the paper. They are no part
+of the study's grid; the notebook of the verdict shows those that are recorded.
+`lff.run_all(trials.experiments("quick"))` and `lff.run_all(trials.variations())` run them.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ from lff.filtering import ALONE, LOCKED, NEVER, RECOVERED, episodes, filtered_ro
 from lff.records import find, results
 from lff.runs import experiment
 from lff.spread import Spread, over_known_seeds
+from lff.tables import labelled
 
 BENCHMARK, ATTACKERS = "mnist-mild", 40
 AS_IT_IS = "as the study runs it"
@@ -40,6 +42,51 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 SEEDS = {"quick": range(5), "laptop": range(4)}
+
+# Cells of the `laptop` grid (benchmark, defense, attackers) and what is changed in them.
+PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
+VARIATIONS: dict[tuple[str, str, float], dict[str, Any]] = {
+    ("mnist-iid", "multi_krum", 50): PAPERS_RATE,
+    ("mnist-iid", "foolsgold", 10): PAPERS_RATE,
+    ("mnist-iid", "foolsgold", 30): PAPERS_RATE,
+    ("mnist-extreme", "fedavg", 50): {"rounds": 120},
+    ("mnist-extreme", "lfighter", 50): {"rounds": 120},
+    ("cifar10-iid", "lfighter", 30): {"rounds": 36},
+}
+
+
+def variations() -> list[Experiment]:
+    """The changed cells of the `laptop` grid."""
+    return [_cell(*cell, **changed) for cell, changed in VARIATIONS.items()]
+
+
+def _cell(benchmark: str, defense: str, attackers: float, **changed: Any) -> Experiment:
+    return experiment(benchmark, defense=defense, attackers=attackers, scale="laptop", **changed)
+
+
+def beside_grid() -> pd.DataFrame:
+    """Each recorded variation below its cell of the grid: settings, Src-Acc, ASR, who was dropped.
+
+    Cells of which one of the two is not recorded are left out.
+    """
+    pairs = [(_cell(*cell), _cell(*cell, **changed)) for cell, changed in VARIATIONS.items()]
+    recorded = [pair for pair in pairs if all(find(e) is not None for e in pair)]
+    runs = [e for pair in recorded for e in pair]
+    key = ["benchmark", "attackers", "defense", "learning_rate", "rounds"]
+    if not runs:
+        return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=key), columns=[*_SHARES])
+    table = results(runs).set_index(key)
+    shares = {label: 100 * table[name] for label, name in _SHARES.items()}
+    return labelled(pd.DataFrame(shares)).rename_axis(index={"learning_rate": "learning rate"})
+
+
+_SHARES = {
+    "Src-Acc (%)": "src_acc",
+    "ASR (%)": "asr",
+    "All-Acc (%)": "all_acc",
+    "attackers dropped (%)": "true_positive_rate",
+    "honest peers dropped (%)": "false_positive_rate",
+}
 
 
 def experiments(scale: str) -> list[Experiment]:

@@ -44,3 +44,31 @@ def test_the_table_counts_the_recorded_seeds(monkeypatch):
 
 def test_without_a_record_there_is_nothing_to_tell():
     assert trials.table().empty
+
+
+def test_a_variation_is_a_cell_of_the_grid_with_other_settings():
+    grid = {(e.benchmark, e.defense, e.attackers): e for e in lff.grid(scale="laptop")}
+    assert len(trials.variations()) == len(trials.VARIATIONS)
+    for (cell, changed), e in zip(trials.VARIATIONS.items(), trials.variations(), strict=True):
+        ours, theirs = asdict(e), asdict(grid[cell])
+        assert {name for name in ours if ours[name] != theirs[name]} == set(changed)
+
+
+def test_variations_are_shown_below_their_cell(monkeypatch):
+    def cell(benchmark, defense, attackers, **changed):
+        return lff.experiment(
+            benchmark, defense=defense, attackers=attackers, scale="smoke", **changed
+        )
+
+    shorter, absent = ("mnist-iid", "lfighter", 40), ("mnist-iid", "fedavg", 40)
+    monkeypatch.setattr(trials, "_cell", cell)
+    monkeypatch.setattr(trials, "VARIATIONS", {shorter: {"rounds": 1}, absent: {"rounds": 1}})
+    assert trials.beside_grid().empty
+    usual, changed = lff.run(cell(*shorter)), lff.run(cell(*shorter, rounds=1))
+    lff.run(cell(*absent))
+    table = trials.beside_grid()
+    rounds = [usual.experiment.rounds, 1]
+    rate = usual.experiment.learning_rate
+    assert list(table.index) == [("MNIST-iid", 40, "LFighter", rate, r) for r in rounds]
+    asr = [record.summary()["asr"] for record in (usual, changed)]
+    assert table["ASR (%)"].tolist() == pytest.approx([100 * value for value in asr])

@@ -1,11 +1,14 @@
 """Small experiments: each changes one thing, and only what is recorded is told."""
 
+import runpy
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 import lff
 from lff import trials
+from lff.defenses import registry
 from lff.filtering import LOCKED, NEVER, RECOVERED
 
 
@@ -72,3 +75,18 @@ def test_variations_are_shown_below_their_cell(monkeypatch):
     assert list(table.index) == [("MNIST-iid", 40, "LFighter", rate, r) for r in rounds]
     asr = [record.summary()["asr"] for record in (usual, changed)]
     assert table["ASR (%)"].tolist() == pytest.approx([100 * value for value in asr])
+
+
+def test_late_lfighter_is_fedavg_first_and_then_lfighter(monkeypatch):
+    """Until the fourth round nobody is dropped; then it decides as LFighter does."""
+    monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
+    script = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "late_lfighter.py"))
+    usual = {"attackers": 40, "scale": "smoke"}
+    late = lff.run("mnist-mild", defense="late_lfighter", rounds=5, **usual)
+    fedavg = lff.run("mnist-mild", defense="fedavg", rounds=5, **usual)
+    assert [h["dropped"] for h in late.history[:3]] == [[], [], []]
+    assert late.series("all_acc")[:3] == fedavg.series("all_acc")[:3]
+    assert all(h["dropped"] and h["saw"]["clusters"] for h in late.history[3:])
+    resumed = script["LateLFighter"]()
+    resumed.load_state_dict({"seen": 7})
+    assert resumed.state_dict()["seen"] == 7

@@ -2,7 +2,8 @@
 
     python docs/late_lfighter.py
 
-runs the two seeds that lock on (`docs/evidence.md`), with FedAvg in the first three rounds.
+runs the two seeds that lock on (`docs/evidence.md`), or those given, with FedAvg in the first three
+rounds.
 """
 
 import sys

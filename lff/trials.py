@@ -126,11 +126,7 @@ def _outcome(recorded: list[Experiment]) -> dict[str, Any]:
     seen = episodes(filtered_rounds(recorded))
     ends = seen["end"].value_counts()
     runs = results(recorded)
-    shares = {
-        "Src-Acc (%)": 100 * runs["src_acc"],
-        "attackers dropped (%)": 100 * runs["true_positive_rate"],
-        "honest peers dropped (%)": 100 * runs["false_positive_rate"],
-    }
+    shares = {label: 100 * runs[_SHARES[label]] for label in _COLUMNS if label in _SHARES}
     alone = Spread(tuple(100 * seen["alone"] / seen["rounds"]))
     means = over_known_seeds(runs.assign(**shares), ["benchmark"], list(shares)).iloc[0]
     counts = {end: int(ends.get(end, 0)) for end in (NEVER, RECOVERED, LOCKED)}

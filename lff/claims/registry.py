@@ -156,12 +156,12 @@ class Claim:
 
     def _used(self, table: pd.DataFrame) -> pd.DataFrame:
         """The cases that are there, each from the seeds that have all of it and the yardstick."""
-        attacked = {self._case(cell) for cell in self.needs if cell[2] > 0}
-        measured = {self._case(c) for c in self.needs if c not in self._yardstick} & attacked
+        rest = [cell for cell in self.needs if cell not in self._yardstick]
+        attacked = {self._case(cell) for cell in rest if cell[2] > 0}
         parts = [table.iloc[:0]]
         for _, own in table.groupby("seed"):
             cases = self._cases(set(own.index))
-            if self._yardstick <= set(own.index) and (measured or attacked) & set(cases):
+            if self._yardstick <= set(own.index) and attacked & set(cases):
                 used = {cell for cell in self.needs if self._case(cell) in cases}
                 parts.append(own[own.index.isin(used | self._yardstick)])
         return pd.concat(parts)

@@ -248,6 +248,13 @@ def test_a_claim_about_each_ratio_is_refuted_by_one(claim):
     assert "; no r" in verdict.evidence
 
 
+def test_many_missing_cells_of_a_judged_claim_are_counted():
+    claim = get("mnist-iid-foolsgold-worst")
+    table = WORLD[WORLD["attackers"] == 30]
+    lost = sum(ratio != 30 for _, _, ratio in claim.needs)
+    assert judge(claim, table).evidence.endswith(f"judged at 30%; no run of {lost} cells")
+
+
 def test_a_claim_about_an_average_is_not_refuted_by_one_ratio():
     claim = get("cifar10-iid-foolsgold-effective")
     table = broken(claim, WORLD.copy())

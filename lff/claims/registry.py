@@ -28,6 +28,7 @@ SECONDS = ("seconds_per_round",)
 # lose.
 LEARNED = 0.60
 WITHOUT = ["fedavg", 0.0]  # FedAvg without attack, the paper's yardstick
+NAMED = 4  # of a claim that is judged: missing cells that are named rather than counted
 
 
 # What a check finds: whether the claim holds, by which numbers, and whether ratios that are not run
@@ -122,18 +123,24 @@ class Claim:
         there = set(table.index)
         missing = [cell for cell in self.needs if cell not in there]
         what = "rounds" if self.per_round else "run"
-        gaps = [f"no {what} of {_names(missing, self.needs)}"] if missing else []
-        gaps += [dropped] * bool(vain)
         table = self._used(table[~table.index.isin(vain, level=0)])
         if table.empty:
+            gaps = [f"no {what} of {_names(missing, self.needs)}"] if missing else []
+            gaps += [dropped] * bool(vain)
             return NOT_RUN, "; ".join(gaps) or "no seed has all cells that are compared"
         view = self._view(table)
         holds, evidence, *final = self.check(view)
         evidence = f"{evidence} ({self._seeds(table, view)})"
         if set(table.index) == set(self.needs):
             return (HOLDS if holds else FAILS), evidence
-        judged = [f"judged at {percents(view.ratios())}"] if view.ratios() else []
-        evidence = "; ".join([evidence, *judged, *gaps])
+        parts = [evidence]
+        if view.ratios():
+            parts.append(f"judged at {percents(view.ratios())}")
+        if missing:
+            few = len(missing) <= NAMED
+            which = _names(missing, self.needs) if few else f"{len(missing)} cells"
+            parts.append(f"no {what} of {which}")
+        evidence = "; ".join([*parts, *[dropped] * bool(vain)])
         if not holds and (self.each_ratio or any(final)):
             return FAILS, evidence
         return (HOLDS_SO_FAR if holds else FAILS_SO_FAR), evidence

@@ -11,11 +11,12 @@ from lff.benchmarks import Experiment
 from lff.forecast import cost
 from lff.notebook import DECLARED, Parameters
 from lff.observations import middle, remembered
-from lff.records import find
+from lff.records import find, iterate
 from lff.runs import experiment
 
 CURVES = ("mnist-extreme", "cifar10-iid", "cifar10-mild")  # of the paper's Figure of Src-Acc
 CURVES_RATIO = 30
+WITHOUT = ("fedavg", 0)  # what LFighter is measured against, with the same seed
 
 Runs = Callable[[Parameters], list[Experiment]]
 
@@ -48,6 +49,16 @@ def evidence(p: Parameters) -> list[Experiment]:
     shown = magnitudes(p) + curves(replace(p, benchmarks=[]))
     beside = [e for e in shown if _asked(p, e)]
     return list(dict.fromkeys(grid(p) + beside))
+
+
+def further_seeds(runs: Iterable[Experiment]) -> list[Experiment]:
+    """What is recorded of these runs in other seeds: LFighter, and FedAvg without attack."""
+    asked = set(runs)
+    ours = {e for e in asked if e.defense == "lfighter" or (e.defense, e.attackers) == WITHOUT}
+    cells = {e.replace(seed=0) for e in ours}
+    scales = sorted({e.scale for e in ours})
+    recorded = [record.experiment for scale in scales for record in iterate(scale=scale)]
+    return [e for e in recorded if e not in asked and e.replace(seed=0) in cells]
 
 
 def good_and_bad(p: Parameters) -> list[Experiment]:

@@ -21,7 +21,8 @@ BENCHMARK, ATTACKERS = "mnist-mild", 40
 AS_IT_IS = "as the study runs it"
 COSINE = {"defense_options": {"density": "cosine"}}
 
-# At `quick` everything may vary; at `laptop` what the paper and its released code do otherwise.
+# At `quick` everything may vary; at `laptop` what the paper and its released code do otherwise; at
+# `paper` nothing is left to change.
 CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
     "quick": {
         AS_IT_IS: {},
@@ -40,11 +41,13 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
         "the same for 48 rounds": {"learning_rate": 0.001, "rounds": 48},
         "density by 1 - cosine": COSINE,
     },
+    "paper": {AS_IT_IS: {}},
 }
-SEEDS = {"quick": range(5), "laptop": range(4)}
+SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 
 # Cells of the `laptop` grid (benchmark, defense, attackers) and what is changed in them.
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
+MORE_IMAGES = {"examples": 25000, "rounds": 16}
 VARIATIONS: dict[tuple[str, str, float], dict[str, Any]] = {
     ("mnist-iid", "multi_krum", 50): PAPERS_RATE,
     ("mnist-iid", "foolsgold", 10): PAPERS_RATE,
@@ -52,6 +55,9 @@ VARIATIONS: dict[tuple[str, str, float], dict[str, Any]] = {
     ("mnist-extreme", "fedavg", 50): {"rounds": 120},
     ("mnist-extreme", "lfighter", 50): {"rounds": 120},
     ("cifar10-iid", "lfighter", 30): {"rounds": 36},
+    ("cifar10-iid", "fedavg", 0): MORE_IMAGES,
+    ("cifar10-iid", "fedavg", 40): MORE_IMAGES,
+    ("cifar10-iid", "lfighter", 40): MORE_IMAGES,
 }
 
 
@@ -72,10 +78,12 @@ def beside_grid() -> pd.DataFrame:
     pairs = [(_cell(*cell), _cell(*cell, **changed)) for cell, changed in VARIATIONS.items()]
     recorded = [pair for pair in pairs if all(find(e) is not None for e in pair)]
     runs = [e for pair in recorded for e in pair]
-    key = ["benchmark", "attackers", "defense", "learning_rate", "rounds"]
+    key = ["benchmark", "attackers", "defense", "examples", "learning_rate", "rounds"]
     if not runs:
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=key), columns=[*_SHARES])
-    table = results(runs).set_index(key)
+    table = results(runs)
+    table = table.assign(examples=table["examples"].map(lambda n: f"{n:,}" if n else "all"))
+    table = table.set_index(key)
     shares = {label: 100 * table[name] for label, name in _SHARES.items()}
     return labelled(pd.DataFrame(shares)).rename_axis(index={"learning_rate": "learning rate"})
 

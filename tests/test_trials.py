@@ -72,7 +72,7 @@ def test_variations_are_shown_below_their_cell(monkeypatch):
     table = trials.beside_grid()
     rounds = [usual.experiment.rounds, 1]
     rate = usual.experiment.learning_rate
-    assert list(table.index) == [("MNIST-iid", 40, "LFighter", rate, r) for r in rounds]
+    assert list(table.index) == [("MNIST-iid", 40, "LFighter", "1,000", rate, r) for r in rounds]
     asr = [record.summary()["asr"] for record in (usual, changed)]
     assert table["ASR (%)"].tolist() == pytest.approx([100 * value for value in asr])
 

@@ -34,7 +34,7 @@ def compare_updates(updates: Updates, source: int, target: int) -> dict[str, Com
     """The rows of the paper's Table "norm_angle" from a good (row 0) and a bad update (row 1).
 
     The whole update is compared over parameters, and over the whole state as well: the paper's
-    magnitude of 351,123 can only come from BatchNorm's running statistics counted as gradients.
+    magnitude of 351,123 cannot come from parameters alone.
     """
     state = (updates.global_weights - updates.weights) / updates.learning_rate
     layer = updates.output_layer

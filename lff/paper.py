@@ -18,7 +18,7 @@ from lff.scales import ATTACKER_RATIOS
 from lff.spread import as_numbers, over_seeds
 
 _GRADIENTS = {  # the file's names, and those of `lff.analysis.compare_updates`
-    "whole": "whole, with BatchNorm statistics",  # what its size says it is
+    "whole": "whole, with BatchNorm statistics",  # too large for parameters alone
     "output_layer": "output layer",
     "relevant_neurons": "relevant neurons",
     "non_relevant_neurons": "non-relevant neurons",

@@ -6,8 +6,9 @@ can tell how much there is to do.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
-from lff.benchmarks import Experiment
+from lff.benchmarks import BENCHMARKS, Experiment
 from lff.forecast import cost
 from lff.notebook import DECLARED, Parameters
 from lff.observations import middle, remembered
@@ -51,14 +52,18 @@ def evidence(p: Parameters) -> list[Experiment]:
     return list(dict.fromkeys(grid(p) + beside))
 
 
-def further_seeds(runs: Iterable[Experiment]) -> list[Experiment]:
-    """What is recorded of these runs in other seeds: LFighter, and FedAvg without attack."""
+def in_every_seed(runs: Iterable[Experiment]) -> list[Experiment]:
+    """These runs, and what is recorded in other seeds of LFighter and of FedAvg without attack, by
+    benchmark, ratio and seed."""
     asked = set(runs)
     ours = {e for e in asked if e.defense == "lfighter" or (e.defense, e.attackers) == WITHOUT}
     cells = {e.replace(seed=0) for e in ours}
     scales = sorted({e.scale for e in ours})
     recorded = [record.experiment for scale in scales for record in iterate(scale=scale)]
-    return [e for e in recorded if e not in asked and e.replace(seed=0) in cells]
+    further = [e for e in recorded if e not in asked and e.replace(seed=0) in cells]
+    order = list(BENCHMARKS)
+    by_cell = attrgetter("attackers", "seed", "defense")
+    return sorted([*asked, *further], key=lambda e: (order.index(e.benchmark), *by_cell(e)))
 
 
 def good_and_bad(p: Parameters) -> list[Experiment]:

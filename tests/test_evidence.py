@@ -53,6 +53,11 @@ def test_the_readme_says_how_much_of_the_grid_is_filled():
     assert f"{cells} of the 252 cells" in README
 
 
+def test_the_readme_says_how_many_claims_there_are():
+    sentences = len({claim.quote for claim in claims.CLAIMS})
+    assert f"{sentences} sentences, {len(claims.CLAIMS)} where one" in README
+
+
 def test_every_file_the_readme_shows_is_there():
     linked = re.findall(r"\]\(([^)#:]+)\)", README)
     assert len(linked) > 10

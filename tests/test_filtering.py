@@ -171,24 +171,51 @@ def test_without_a_run_there_are_tables_without_rows():
         filtering.holding(nothing),
         filtering.cost_of_peace(nothing),
         filtering.dropped(nothing),
+        filtering.premise([experiment()]),
     ):
         assert table.empty
 
 
+def record_scores(e, rounds, scores):
+    """The same with the scores of both clusters: share of the peers x inverse density."""
+    record(e, rounds)
+    recorded = lff.records.find(e)
+    for entry, both in zip(recorded.history, scores, strict=True):
+        entry["saw"]["scores"] = both
+    recorded.save()
+
+
 def test_the_clusters_of_the_first_and_the_last_wrong_round_by_hand():
     e = experiment()
-    record(e, [(4, 0), (0, 3), (1, 3), (0, 5)])
-    right, first, between, last = lff.records.find(e).history
-    first["saw"]["scores"] = [0.7 * 2, 0.3 * 1.5]  # three of ten peers, at 1.5 rad on average
-    last["saw"]["scores"] = [0.5 * 1, 0.5 * 3]
-    right["saw"]["scores"] = between["saw"]["scores"] = [0.1, 0.2]
-    history = [right, first, between, last]
-    seconds = dict.fromkeys(("training", "aggregation", "evaluation"), [0.1] * 4)
-    Record(e, [0, 1, 2, 3], history, seconds, {"data": {"source": "made up"}}).save()
+    first = [0.7 * 2, 0.3 * 1.5]  # three of ten peers, at 1.5 rad on average
+    record_scores(
+        e,
+        [(4, 0), (0, 3), (1, 3), (0, 5)],
+        [[0.1, 0.2], first, [0.1, 0.2], [0.5 * 1, 0.5 * 3]],
+    )
     table = filtering.wrong_clusters([e, experiment(seed=1)])
     assert list(table.index) == [("MNIST-Mild", 40, 0, 2), ("MNIST-Mild", 40, 0, 4)]
     assert table.iloc[0].tolist() == pytest.approx([3, 7, 0, 4, math.degrees(1.5), math.degrees(2)])
     assert table.iloc[1].tolist() == pytest.approx([5, 5, 0, 4, math.degrees(1), math.degrees(3)])
+
+
+def test_the_denser_cluster_is_asked_for_where_attackers_and_honest_peers_are_told_apart():
+    """Ten peers, four attackers: dropped are all of them; five honest peers; three of each; all
+    attackers and one honest peer, which is 80%."""
+    e = experiment()
+    mixed = [0.1, 0.2]
+    record_scores(
+        e,
+        [(4, 0), (0, 5), (3, 3), (4, 1)],
+        [[0.4 * 0.5, 0.6 * 2], [0.5 * 1, 0.5 * 3], mixed, [0.5 * 1, 0.5 * 2.5]],
+    )
+    table = filtering.premise([e, experiment(seed=1), experiment(defense="fedavg")])
+    assert list(table.index) == [("MNIST-Mild", 40, 0)]
+    told, denser, theirs, honest = table.iloc[0]
+    assert told == 3
+    assert denser == pytest.approx(100 * 2 / 3)
+    assert math.radians(theirs) == pytest.approx((0.5 + 3 + 1) / 3)
+    assert math.radians(honest) == pytest.approx((2 + 1 + 2.5) / 3)
 
 
 def test_one_peer_dropped_alone_is_counted_apart():

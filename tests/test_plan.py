@@ -31,18 +31,18 @@ def test_a_selection_is_not_left():
     assert {(e.defense, e.attackers) for e in plan.evidence(ours)} == {("lfighter", 30.0)}
 
 
-def test_further_seeds_are_those_recorded_of_lfighter_and_of_fedavg_without_attack(tiny):
+def test_other_seeds_are_those_recorded_of_lfighter_and_of_fedavg_without_attack(tiny):
     asked = lff.grid(["mnist-iid"], ["fedavg", "lfighter"], [0, 40], seeds=[1], **tiny)
     grid = lff.grid(["mnist-iid"], ["fedavg", "lfighter"], [0, 40], seeds=[0, 2], **tiny)
     others = [e for e in grid if (e.defense, e.attackers, e.seed) != ("lfighter", 40, 2)]
     longer = asked[-1].replace(seed=3, rounds=tiny["rounds"] + 1)
     for e in [*asked, *others, longer]:
         lff.run(e, progress=False)
-    found = {(e.defense, e.attackers, e.seed) for e in plan.further_seeds(asked)}
-    without = {("fedavg", 0, 0), ("fedavg", 0, 2), ("lfighter", 0, 0), ("lfighter", 0, 2)}
-    assert found == without | {("lfighter", 40, 0)}
+    found = [(e.attackers, e.seed, e.defense) for e in plan.in_every_seed(asked)]
+    without = [(0, seed, defense) for seed in (0, 1, 2) for defense in ("fedavg", "lfighter")]
+    assert found == [*without, (40, 0, "lfighter"), (40, 1, "fedavg"), (40, 1, "lfighter")]
     attacked = [e for e in asked if e.attackers and e.defense == "fedavg"]
-    assert plan.further_seeds(attacked) == []
+    assert plan.in_every_seed(attacked) == attacked
 
 
 def test_missing_runs_are_named_once_with_the_first_who_needs_them(tiny, monkeypatch):

@@ -4,6 +4,8 @@ from lff.claims.measures import (
     ATTACKED,
     BASELINE,
     CLOSE,
+    FILTER,
+    HALF,
     LOST,
     METRIC_LABELS,
     OURS,
@@ -14,6 +16,7 @@ from lff.claims.measures import (
     alike,
     averages,
     damage,
+    filtered,
     listed,
     overall,
     points,
@@ -21,8 +24,6 @@ from lff.claims.measures import (
     shown_but,
 )
 from lff.claims.registry import View, cells, claim
-
-FILTER = ("true_positive_rate", "false_positive_rate")
 
 # CIFAR10-iid
 
@@ -56,6 +57,20 @@ def foolsgold_effective(v: View):
 
 
 @claim(
+    "foolsgold-penalizes-attackers",
+    {"cifar10-iid": "FoolsGold penalized the attackers and kept the honest peers contributions"},
+    cells(["foolsgold"], ATTACKED),
+    reads=FILTER,
+)
+def foolsgold_penalizes_attackers(v: View):
+    """On average over the ratios; penalized is who weighs nothing."""
+    caught, wronged = (v.grid(name, ["foolsgold"], v.attacked) for name in FILTER)
+    holds = caught.mean(axis=None) > HALF and wronged.mean(axis=None) <= ROBUST
+    limits = f"penalized beyond {100 * HALF:g}, kept up to {100 * ROBUST:g} on average"
+    return holds, f"{filtered(caught, wronged)}; {limits}"
+
+
+@claim(
     "ours-excludes-attackers",
     {
         "cifar10-iid": "it was able to perfectly maintain the honest peers' contributions and "
@@ -68,8 +83,7 @@ def foolsgold_effective(v: View):
 def ours_excludes_attackers(v: View):
     caught, wronged = (v.grid(name, [OURS], v.attacked) for name in FILTER)
     holds = (caught >= 1 - ZERO).all(axis=None) and (wronged <= ZERO).all(axis=None)
-    text = f"percent dropped in all rounds, attackers {show(caught)}; honest peers {show(wronged)}"
-    return holds, f"{text}; all and none up to {100 * ZERO:g}"
+    return holds, f"{filtered(caught, wronged)}; all and none up to {100 * ZERO:g}"
 
 
 # CIFAR10-Mild

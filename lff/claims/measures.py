@@ -24,13 +24,13 @@ CLOSE = 0.05
 # the methods it calls affected lost 30 points and more there at 30%. 10 lies between.
 ROBUST = 0.10
 
-# "0%", "0 false positives", "all the attackers": what rounds to a whole percent.
+# "0%", "all the attackers", "the same": what rounds to a whole percent.
 ZERO = 0.005
 
 # "Close to 100%": the reading of a bar that reaches the top tenth of the axis.
 NEARLY_ALL = 0.90
 
-# "Plummeted", "vanish": less than half is left.
+# "Plummeted", "vanish": less than half is left. "Penalized the attackers": more than half.
 HALF = 0.5
 
 # A CV "very close" to FedAvg's without attack: rules that leave an unattacked training alone
@@ -55,6 +55,7 @@ BASELINE = cells(WITHOUT[:1], WITHOUT[1:])
 POISONED = cells(SHOWN, ATTACKED)
 
 ON_SOURCE = ("src_acc", "asr")  # what the attack is after
+FILTER = ("true_positive_rate", "false_positive_rate")  # shares of attackers and honest peers
 
 LOST = "points lost to FedAvg without attack, in the worse of Src-Acc and ASR,"
 LOST_ANY = "points lost to FedAvg without attack, in the worst metric,"
@@ -149,6 +150,11 @@ def show(table: pd.DataFrame) -> str:
     """A table of defenses x ratios in one line, in points."""
     rows = (f"{label(name)} {_points(row)}" for name, row in table.iterrows())
     return f"at {percents(table.columns)}: {', '.join(rows)}"
+
+
+def filtered(caught: pd.DataFrame, wronged: pd.DataFrame) -> str:
+    """Who was dropped, in one line."""
+    return f"percent dropped in all rounds, attackers {show(caught)}; honest peers {show(wronged)}"
 
 
 METRIC_LABELS = {

@@ -7,6 +7,7 @@ from lff.claims.measures import (
     BASELINE,
     CLOSE,
     DEFENSES,
+    FILTER,
     HALF,
     LOST,
     METRIC_LABELS,
@@ -16,9 +17,11 @@ from lff.claims.measures import (
     ROBUST,
     SHOWN,
     UP_TO_40,
+    ZERO,
     apart,
     averages,
     damage,
+    filtered,
     listed,
     ours_best,
     overall,
@@ -124,6 +127,22 @@ def foolsgold_asr(v: View):
     fools = asr.loc["foolsgold"]
     holds = (fools >= NEARLY_ALL).all() and (fools > asr.drop("foolsgold").max()).all()
     return holds, f"ASR {show(asr)}; close to 100% from {100 * NEARLY_ALL:g}%"
+
+
+@claim(
+    "foolsgold-penalizes-honest",
+    {
+        "mnist-iid": "That led to wrongly penalizing honest peers' updates and wrongly including "
+        "some of the attackers' bad updates in the global model"
+    },
+    cells(["foolsgold"], ATTACKED),
+    reads=FILTER,
+)
+def foolsgold_penalizes_honest(v: View):
+    """On average over the ratios; penalized is who weighs nothing."""
+    caught, wronged = (v.grid(name, ["foolsgold"], v.attacked) for name in FILTER)
+    holds = wronged.mean(axis=None) > ZERO and caught.mean(axis=None) < 1 - ZERO
+    return holds, f"{filtered(caught, wronged)}; all and none up to {100 * ZERO:g} on average"
 
 
 @claim(

@@ -47,7 +47,6 @@ SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 
 # Cells of the `laptop` grid (benchmark, defense, attackers) and what is changed in them.
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
-MORE_IMAGES = {"examples": 25000, "rounds": 16}
 VARIATIONS: dict[tuple[str, str, float], dict[str, Any]] = {
     ("mnist-iid", "multi_krum", 50): PAPERS_RATE,
     ("mnist-iid", "foolsgold", 10): PAPERS_RATE,
@@ -55,9 +54,7 @@ VARIATIONS: dict[tuple[str, str, float], dict[str, Any]] = {
     ("mnist-extreme", "fedavg", 50): {"rounds": 120},
     ("mnist-extreme", "lfighter", 50): {"rounds": 120},
     ("cifar10-iid", "lfighter", 30): {"rounds": 36},
-    ("cifar10-iid", "fedavg", 0): MORE_IMAGES,
-    ("cifar10-iid", "fedavg", 40): MORE_IMAGES,
-    ("cifar10-iid", "lfighter", 40): MORE_IMAGES,
+    ("cifar10-iid", "lfighter", 40): {"examples": 25000, "rounds": 16},
 }
 
 

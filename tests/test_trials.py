@@ -90,3 +90,17 @@ def test_late_lfighter_is_fedavg_first_and_then_lfighter(monkeypatch):
     resumed = script["LateLFighter"]()
     resumed.load_state_dict({"seen": 7})
     assert resumed.state_dict()["seen"] == 7
+
+
+def test_lfighter_in_company_drops_nobody_alone(monkeypatch):
+    """As LFighter until it drops one peer; then her and those whom it drops without her."""
+    monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
+    runpy.run_path(str(Path(__file__).parents[1] / "docs" / "lfighter_in_company.py"))
+    usual = {"attackers": 40, "scale": "smoke"}
+    ours, theirs = (
+        [h["dropped"] for h in lff.run("mnist-mild", defense=name, **usual).history]
+        for name in ("lfighter_in_company", "lfighter")
+    )
+    alone = [len(dropped) for dropped in theirs].index(1)
+    assert ours[:alone] == theirs[:alone]
+    assert set(theirs[alone]) < set(ours[alone])

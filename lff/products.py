@@ -78,7 +78,7 @@ def save_table(
     stem = _stem(name, scale)
     as_numbers(table).to_csv(stem.with_suffix(".csv"))
     caption = "; ".join(filter(None, [about, INTERVAL if several(table) else ""]))
-    text = table.apply(lambda column: column.map(_to_text(column.name, digits)))
+    text = table.apply(lambda column: column.map(_to_text(column.name, digits))).astype(object)
     bold = _best(table, text, best)
     below = f"\n{caption}\n" if caption else ""
     stem.with_suffix(".md").write_text(markdown(text.mask(bold, "**" + text + "**")) + below)

@@ -287,6 +287,13 @@ def test_a_ratio_that_was_not_run_is_a_gap_in_the_figure():
     assert marked == [10, 20, 30, 50]
 
 
+def test_a_table_of_numbers_without_rows_is_saved():
+    table = pd.DataFrame({"Src-Acc": pd.Series(dtype=float), "rounds": pd.Series(dtype=int)})
+    save_table(table.rename_axis("benchmark"), "name", "smoke", best="max")
+    text = (figures_dir() / "smoke" / "name.md").read_text()
+    assert text.splitlines()[0] == "| benchmark | Src-Acc | rounds |"
+
+
 def test_a_method_that_was_asked_for_and_not_run_has_an_empty_panel():
     table = results()
     figure = figures.robustness(table[table["defense"] == "median"], ABOUT, ["median", "lfighter"])

@@ -17,7 +17,6 @@ from lff.runs import experiment
 
 CURVES = ("mnist-extreme", "cifar10-iid", "cifar10-mild")  # of the paper's Figure of Src-Acc
 CURVES_RATIO = 30
-WITHOUT = ("fedavg", 0)  # what LFighter is measured against, with the same seed
 
 Runs = Callable[[Parameters], list[Experiment]]
 
@@ -56,7 +55,8 @@ def in_every_seed(runs: Iterable[Experiment]) -> list[Experiment]:
     """These runs, and what is recorded in other seeds of LFighter and of FedAvg without attack, by
     benchmark, ratio and seed."""
     asked = set(runs)
-    ours = {e for e in asked if e.defense == "lfighter" or (e.defense, e.attackers) == WITHOUT}
+    yardstick = {e for e in asked if e.defense == "fedavg" and e.attackers == 0}
+    ours = yardstick | {e for e in asked if e.defense == "lfighter"}
     cells = {e.replace(seed=0) for e in ours}
     scales = sorted({e.scale for e in ours})
     recorded = [record.experiment for scale in scales for record in iterate(scale=scale)]

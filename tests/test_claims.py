@@ -16,8 +16,8 @@ from lff.claims.registry import (
     NOT_LEARNED,
     NOT_RUN,
     View,
-    prepared,
 )
+from lff.claims.verdicts import prepared
 from lff.errors import InputError
 from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES
 

@@ -12,6 +12,7 @@ notebooks look at those.
 # Importing these registers their claims.
 from lff.claims import cifar10_imdb, extreme, mnist, several, stability  # noqa: F401
 from lff.claims.own_numbers import by_its_own_numbers
-from lff.claims.registry import ANSWERS, CLAIMS, Verdict, check_all, tally
+from lff.claims.registry import ANSWERS, CLAIMS, Verdict
+from lff.claims.verdicts import check_all, tally
 
 __all__ = ["ANSWERS", "CLAIMS", "Verdict", "by_its_own_numbers", "check_all", "tally"]

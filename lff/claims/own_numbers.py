@@ -3,7 +3,8 @@
 import pandas as pd
 
 from lff import paper
-from lff.claims.registry import NOT_RUN, check_all
+from lff.claims.registry import NOT_RUN
+from lff.claims.verdicts import check_all
 
 
 def by_its_own_numbers() -> pd.Series:

@@ -3,13 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
-from lff.benchmarks import BENCHMARKS
 from lff.defenses import get_defense
-from lff.errors import InputError
-from lff.tables import labelled
 
 HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run at this scale"
 HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "does not hold so far"  # some ratios are not run
@@ -230,62 +226,9 @@ def cells(
     return [(b, d, r) for d in defenses for b in benchmarks or (None,) for r in ratios]
 
 
-def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Judge every claim: one row each, with benchmark, claim, quote, answer and evidence.
-
-    `results` has one row per run (`lff.results`) of a single scale; `rounds` one row per round,
-    with `relevant` and `non_relevant` gradient magnitudes. Several seeds are averaged; nothing is
-    said of benchmarks in which FedAvg learned too little without an attack (`LEARNED`).
-    """
-    runs = prepared(results)
-    by_round = prepared(pd.DataFrame() if rounds is None else rounds, per_round=True)
-    order = [*BENCHMARKS, "all"]
-    claims = sorted(CLAIMS, key=lambda c: order.index(c.benchmark))
-    vain = _unlearned(runs)
-    verdicts = [c.judge(by_round if c.per_round else runs, vain) for c in claims]
-    return pd.DataFrame(verdicts)
-
-
-def _unlearned(runs: pd.DataFrame) -> list[str]:
-    """The benchmarks in which FedAvg is below `LEARNED` without attack, as far as is known."""
-    reached = runs.groupby(KEY)[["all_acc", "src_acc"]].mean().min(axis=1)
-    return [b for b in BENCHMARKS if reached.get((b, *WITHOUT), LEARNED) < LEARNED]
-
-
 def percents(ratios: Iterable[float]) -> str:
     """Attacker ratios in one word."""
     return "/".join(f"{ratio:g}" for ratio in ratios) + "%"
-
-
-def tally(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """How many claims of each benchmark have which answer."""
-    counts = pd.crosstab(verdicts["benchmark"], verdicts["answer"])
-    rows = list(dict.fromkeys(verdicts["benchmark"]))
-    columns = [answer for answer in ANSWERS if answer in counts]
-    counts = counts.loc[rows, columns]
-    counts.loc["together"] = counts.sum()
-    return labelled(counts.rename_axis(index="benchmark", columns=None))
-
-
-def prepared(table: pd.DataFrame, *, per_round: bool = False) -> pd.DataFrame:
-    """What claims read of a table, indexed by cell; refuses two runs of the same cell and seed."""
-    unique = [*KEY, "seed", *(["round"] if per_round else [])]
-    if not table.empty:
-        absent = [name for name in unique if name not in table]
-        if absent:
-            raise InputError(f"the table has no column {', '.join(absent)}")
-        twice = table[table.duplicated(unique)]
-        if len(twice):
-            cell = ", ".join(f"{name} {twice.iloc[0][name]}" for name in unique)
-            raise InputError(f"more than one run of {cell}; give the results of a single scale")
-    if {"aggregation_seconds", "rounds"} <= set(table):
-        table = table.assign(seconds_per_round=table["aggregation_seconds"] / table["rounds"])
-    for name in {"cv", "test_error"} & set(table):
-        # NaN: Src-Acc was zero in every round, or the loss overflowed; the worst there is.
-        table = table.assign(**{name: table[name].fillna(np.inf)})
-    read = dict.fromkeys([*METRICS, *(name for claim in CLAIMS for name in claim.reads)])
-    table = table.reindex(columns=[*unique, *read])
-    return table.astype({"attackers": float}).set_index(KEY)
 
 
 def _names(missing: list[Cell], needs: tuple[Cell, ...]) -> str:

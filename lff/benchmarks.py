@@ -11,6 +11,10 @@ from lff.scales import SCALES
 
 OPTIMIZERS = ("sgd", "adam")  # of local training
 
+# Fields that came after the first records, and what held before: an experiment that they do not
+# change keeps its id, and its record its checksums.
+LATER = {"width": 0}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
@@ -91,9 +95,10 @@ class Experiment:
     """One run, named by everything that can change its result.
 
     All fields are JSON scalars. `attackers` is the attacker ratio in percent; `fraction` the C of
-    Algorithm 1; `examples`, `test_examples` and `vocabulary` are 0 for all there are.
-    `defense_options` is the canonical text of the defense's options, and `user_code` a
-    fingerprint of a defense or attack that is not part of this package.
+    Algorithm 1; `examples`, `test_examples` and `vocabulary` are 0 for all there are, and `width`,
+    the channels of ResNet18's first layer, is 0 for the paper's 64. `defense_options` is the
+    canonical text of the defense's options, and `user_code` a fingerprint of a defense or attack
+    that is not part of this package.
     """
 
     benchmark: str
@@ -121,6 +126,7 @@ class Experiment:
     target_class: int
     defense_options: str
     user_code: str
+    width: int = 0
 
     def __post_init__(self):
         for field in fields(self):
@@ -149,9 +155,13 @@ class Experiment:
     @property
     def id(self) -> str:
         """A readable prefix and a hash of every field."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps(self.settings(), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return f"{self.benchmark}_{self.defense}_{self.attackers:g}_seed{self.seed}_{digest}"
+
+    def settings(self) -> dict[str, Any]:
+        """The fields as records name them: those in `LATER` only if they say something new."""
+        return {name: v for name, v in asdict(self).items() if LATER.get(name) != v}
 
     def replace(self, **changes: Any) -> "Experiment":
         """The same experiment with some fields changed."""
@@ -210,6 +220,7 @@ _RANGES = {
     "examples": (0, 10**9),
     "test_examples": (0, 10**9),
     "vocabulary": (0, 10**9),
+    "width": (0, 1024),
     "rounds": (1, 100_000),
     "local_epochs": (1, 1000),
     "batch_size": (1, 10**6),

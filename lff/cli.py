@@ -130,6 +130,7 @@ _SETTINGS: dict[str, type] = {
     "examples": int,
     "test_examples": int,
     "vocabulary": int,
+    "width": int,
     "local_epochs": int,
     "batch_size": int,
     "learning_rate": float,

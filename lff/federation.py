@@ -69,6 +69,7 @@ class Federation:
             "name": benchmark.model,
             "classes": self.classes,
             "vocabulary": self.data.vocabulary,
+            "width": e.width,
             "seed": stream(e.seed, "model"),
         }
         self.model = FlatModel(build(**model), OUTPUT_LAYER[benchmark.model], device)

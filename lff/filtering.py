@@ -12,7 +12,7 @@ import pandas as pd
 
 from lff.benchmarks import Experiment
 from lff.claims.measures import ROBUST
-from lff.claims.registry import LEARNED
+from lff.claims.registry import learned
 from lff.metrics import averaged_rounds
 from lff.records import find
 from lff.spread import over_known_seeds
@@ -113,8 +113,8 @@ def holding(results: pd.DataFrame) -> pd.DataFrame:
     }
     table = over_known_seeds(ours.assign(**shares), CELL, list(shares))
     judged = ours.assign(robust=(src <= ROBUST) & (asr <= ROBUST))
-    learned = ours[["without_src_acc", "without_all_acc"]].min(axis=1, skipna=False) >= LEARNED
-    judged = judged[learned].groupby(CELL)["robust"]
+    reached = ours[["without_src_acc", "without_all_acc"]].min(axis=1, skipna=False)
+    judged = judged[reached >= ours["benchmark"].map(learned)].groupby(CELL)["robust"]
     counts = judged.agg(["sum", "count"]).reindex(table.index)
     texts = [_of(row) for row in counts.itertuples(index=False)]
     return labelled(table).assign(**{"robust in seeds": texts})

@@ -146,7 +146,7 @@ def _remembered(
                 except OSError as error:
                     raise unwritable(path, error) from error
     content = _read(path)
-    if [content[name] for name in ("kind", "experiment", "round")] != [kind, asdict(e), round]:
+    if [content[name] for name in ("kind", "experiment", "round")] != [kind, e.settings(), round]:
         raise RecordError(f"{path} does not match its experiment; remove it")
     table = pd.DataFrame(content["rows"])
     table.attrs |= {
@@ -167,7 +167,7 @@ def _observe(
     content = {
         "schema": SCHEMA,
         "kind": kind,
-        "experiment": asdict(e),
+        "experiment": e.settings(),
         "round": round,
         "provenance": federation.provenance,
         "rows": rows,

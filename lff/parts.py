@@ -66,7 +66,8 @@ def used_taps(model: FlatModel, shape: torch.Size) -> Part:
 
 def _used_taps(model: FlatModel, shape: torch.Size) -> Part:
     with torch.device("meta"):
-        smaller = build("resnet18", classes=len(model.module.fc.bias))
+        like = {"classes": len(model.module.fc.bias), "width": model.module.conv1.out_channels}
+        smaller = build("resnet18", **like)
         sides = _sides(smaller, shape)
     where: dict[str, Index] = {}
     for name, side in sides.items():

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lff.benchmarks import Experiment
+from lff.benchmarks import LATER, Experiment
 from lff.errors import InputError, RecordError, unknown
-from lff.fingerprint import method
+from lff.fingerprint import REPEATED_BY, method
 from lff.metrics import coefficient_of_variation, last_rounds
 from lff.paths import results_dir
 from lff.scales import SCALES
@@ -55,16 +55,19 @@ class Record:
     @property
     def digest(self) -> str:
         """A checksum of everything that is the same in every repetition of the run."""
-        content = [asdict(self.experiment), self.attackers, self.history]
+        content = [self.experiment.settings(), self.attackers, self.history]
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def code(self) -> str:
-        """Whether the method's code that made the record is the "present" one; "unknown" if it
-        does not say. Records of other code are kept: it may have changed in speed only."""
+        """Whether the method's code that made the record is the "present" one, or one that it
+        repeats bit for bit; "unknown" if it does not say. Records of other code are kept: it may
+        have changed in speed only."""
         made_by = self.provenance.get("method")
-        return "unknown" if made_by is None else "present" if made_by == method() else "other"
+        if made_by is None:
+            return "unknown"
+        return "present" if method() in (made_by, REPEATED_BY.get(made_by)) else "other"
 
     def save(self, folder: Path | None = None) -> Path:
         """Write the record under its experiment's name, whole or not at all."""
@@ -72,7 +75,7 @@ class Record:
             "schema": SCHEMA,
             "id": self.id,
             "digest": self.digest,
-            "experiment": asdict(self.experiment),
+            "experiment": self.experiment.settings(),
             "attackers": self.attackers,
             "provenance": self.provenance,
             "seconds": self.seconds,
@@ -162,9 +165,10 @@ _REMEDY = "remove it and run the experiment again"
 
 def _experiment(settings: dict[str, Any]) -> Experiment:
     known = {field.name for field in fields(Experiment)}
-    if known != set(settings):
-        differing = ", ".join(sorted(known ^ set(settings)))
-        raise InputError(f"made by a version of lff with other settings: {differing}")
+    differing = (known ^ set(settings)) - set(LATER)
+    if differing:
+        names = ", ".join(sorted(differing))
+        raise InputError(f"made by a version of lff with other settings: {names}")
     return Experiment(**settings)
 
 

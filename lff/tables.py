@@ -24,7 +24,8 @@ def datasets_and_models(experiments: Iterable[Experiment]) -> pd.DataFrame:
     for e in experiments:
         benchmark = BENCHMARKS[e.benchmark]
         data = load(benchmark.dataset, data=e.data, vocabulary=e.vocabulary)
-        model = build(benchmark.model, classes=len(data.classes), vocabulary=data.vocabulary)
+        sizes = {"vocabulary": data.vocabulary, "width": e.width}
+        model = build(benchmark.model, classes=len(data.classes), **sizes)
         rows.append(
             {
                 "data set": benchmark.dataset,

@@ -53,7 +53,7 @@ def test_scales_without_network_use_embedded_data(name, scale):
 @pytest.mark.parametrize("name", PAPER)
 def test_a_scale_changes_sizes_only(name, scale):
     sizes = {
-        "scale", "data", "peers", "examples", "test_examples", "vocabulary",
+        "scale", "data", "peers", "examples", "test_examples", "vocabulary", "width",
         "rounds", "local_epochs", "learning_rate", "batch_size",
     }  # fmt: skip
     paper, scaled = asdict(experiment(name, scale="paper")), asdict(experiment(name, scale=scale))
@@ -86,6 +86,15 @@ def test_experiment_survives_json():
     again = Experiment(**json.loads(json.dumps(asdict(e))))
     assert again == e
     assert again.id == e.id
+
+
+def test_a_later_field_changes_no_id_that_was_given_before_it():
+    """The id of a committed record, and of the same run with the field set."""
+    e = experiment("mnist-mild", scale="laptop", defense="lfighter", attackers=40)
+    assert e.id == "mnist-mild_lfighter_40_seed0_14ab32ab36"
+    assert "width" not in e.settings()
+    assert e.replace(width=16).settings() == {**e.settings(), "width": 16}
+    assert Experiment(**e.settings()) == e
 
 
 def test_whole_number_and_float_ratio_are_the_same_experiment():

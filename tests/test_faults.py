@@ -386,6 +386,10 @@ def test_a_record_tells_whether_the_present_code_made_it(whole, tmp_path, monkey
     monkeypatch.setattr(records, "method", lambda: "changed")
     assert lff.load_records()["code"].tolist() == ["other"]
     assert f"made by other code: 1\n    {whole.id}" in report.overview()
+    monkeypatch.setattr(records, "REPEATED_BY", {whole.provenance["method"]: "changed"})
+    assert lff.load_records()["code"].tolist() == ["present"]
+    monkeypatch.setattr(records, "method", lambda: "changed once more")
+    assert lff.load_records()["code"].tolist() == ["other"]
 
 
 def test_a_change_of_comments_is_no_change_of_the_method():

@@ -35,10 +35,20 @@ def test_the_cost_of_a_run_is_its_examples_times_those_of_its_model():
     """2 s to start, then rounds x epochs x thousands of examples x seconds per thousand."""
     mnist = {"scale": "laptop", "rounds": 12, "local_epochs": 3, "fraction": 1.0, "examples": 0}
     assert cost(lff.experiment("mnist-mild", **mnist)) == pytest.approx(2 + 12 * 3 * 60 * 0.11)
-    cifar10 = {"scale": "laptop", "rounds": 5, "local_epochs": 1, "fraction": 0.5, "examples": 1000}
+    cifar10 = {"scale": "paper", "rounds": 5, "local_epochs": 1, "fraction": 0.5, "examples": 1000}
     assert cost(lff.experiment("cifar10-iid", **cifar10)) == pytest.approx(2 + 5 * 0.5 * 5.0)
     imdb = {"scale": "laptop", "rounds": 2, "local_epochs": 2, "fraction": 1.0, "examples": 3000}
     assert cost(lff.experiment("imdb", **imdb)) == pytest.approx(2 + 2 * 2 * 3 * 3.5)
+
+
+def test_half_the_width_of_a_resnet_takes_about_a_third_of_the_time():
+    run = {"scale": "laptop", "rounds": 5, "local_epochs": 1, "examples": 1000}
+    seconds = {w: cost(lff.experiment("cifar10-iid", width=w, **run)) - 2 for w in (0, 64, 32, 16)}
+    assert seconds[0] == seconds[64] == pytest.approx(5 * 5.0)
+    assert seconds[32] / seconds[64] == pytest.approx(0.32, abs=0.005)
+    assert seconds[16] / seconds[32] == pytest.approx(0.32, abs=0.005)
+    mnist = lff.experiment("mnist-iid", scale="laptop")
+    assert cost(mnist) == cost(mnist.replace(width=16))
 
 
 def test_the_repeated_median_costs_its_pairs():

@@ -39,12 +39,12 @@ WORDS = 40
 PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236_033}
 
 
-def fresh(name, seed=0):
-    return build(name, vocabulary=WORDS, seed=seed)
+def fresh(name, seed=0, width=0):
+    return build(name, vocabulary=WORDS, seed=seed, width=width)
 
 
-def flat(name, seed=0):
-    return FlatModel(fresh(name, seed), OUTPUT_LAYER[name])
+def flat(name, seed=0, width=0):
+    return FlatModel(fresh(name, seed, width), OUTPUT_LAYER[name])
 
 
 def some_examples(name, count, seed=0):
@@ -72,6 +72,47 @@ def test_numbers_of_parameters(name):
     model = fresh(name)
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
     assert Layout.of(model, OUTPUT_LAYER[name]).parameters == PARAMETERS[name]
+
+
+def resnet18_parameters(width):
+    """By hand: the first layer, four stages of two blocks of two 3x3 kernels, each layer with the
+    two vectors of its BatchNorm, and the output layer."""
+    count = 3 * width * 49 + 2 * width
+    before = width
+    for channels in (width, 2 * width, 4 * width, 8 * width):
+        count += 9 * before * channels + 3 * 9 * channels**2 + 4 * 2 * channels
+        if channels != before:
+            count += before * channels + 2 * channels  # the shortcut
+        before = channels
+    return count + 8 * width * 10 + 10
+
+
+@pytest.mark.parametrize("width", [1, 16, 48, 64, 128])
+def test_a_resnet_of_another_width_has_in_every_layer_in_proportion_as_many_channels(width):
+    model, paper = fresh("resnet18", width=width), fresh("resnet18")
+    assert sum(p.numel() for p in model.parameters()) == resnet18_parameters(width)
+    assert resnet18_parameters(64) == PARAMETERS["resnet18"]
+    assert list(model.state_dict()) == list(paper.state_dict())
+    for (name, ours), theirs in zip(model.named_parameters(), paper.parameters(), strict=True):
+        outputs = 10 if name.startswith("fc") else theirs.shape[0] * width // 64
+        assert (ours.shape[0], ours.shape[2:]) == (outputs, theirs.shape[2:]), name
+    x, _ = some_examples("resnet18", 2)
+    assert model.eval()(x).shape == (2, 10)
+
+
+def test_the_width_of_the_paper_is_torchvisions_own_model():
+    assert torch.equal(state_of(fresh("resnet18", 5, 64)), state_of(fresh("resnet18", 5)))
+    one, same, other = (state_of(fresh("resnet18", seed, 16)) for seed in (5, 5, 6))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_a_narrow_resnet_begins_like_torchvisions():
+    """Kernels of mean 0 and variance 2 / (channels out x taps)."""
+    for name, weight in fresh("resnet18", width=32).named_parameters():
+        if weight.dim() == 4:
+            wanted = (2 / (weight.shape[0] * weight[0, 0].numel())) ** 0.5
+            assert weight.std().item() == pytest.approx(wanted, rel=0.1), name
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -427,10 +468,10 @@ def test_equal_pixels_send_their_gradient_to_the_first_one_only():
     assert torch.equal(x.grad.view(4, 4), first)
 
 
-def trained_in_part_and_whole(name, x, y, training, monkeypatch):
+def trained_in_part_and_whole(name, x, y, training, monkeypatch, width=0):
     """The weights of a model before training, and it trained in part and as a whole."""
     peer = Peer(0, torch.arange(len(x)), y)
-    part, whole = flat(name), flat(name)
+    part, whole = flat(name, width=width), flat(name, width=width)
     before = whole.vector.clone()
     train_peer(part, peer, x, training, seed=0, round=0)
     monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
@@ -451,16 +492,18 @@ def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
     assert moved.abs().amax(dim=1).nonzero().flatten().tolist() == x.unique().tolist()
 
 
+@pytest.mark.parametrize("width", [0, 16])
 @pytest.mark.parametrize(
     ("optimizer", "decay"), [("sgd", 0.1), ("sgd", 0.0), ("adam", 0.1), ("adam", 0.0)]
 )
-def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, monkeypatch):
+def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, width, monkeypatch):
     """Two epochs with momentum; weight decay is large, so that what does not learn shrinks."""
     training = LocalTraining(
         local_epochs=2, batch_size=3, learning_rate=0.01, optimizer=optimizer, weight_decay=decay
     )
     x, y = some_examples("resnet18", 7)
-    before, part, whole = trained_in_part_and_whole("resnet18", x, y, training, monkeypatch)
+    models = trained_in_part_and_whole("resnet18", x, y, training, monkeypatch, width)
+    before, part, whole = models
     torch.testing.assert_close(part.vector, whole.vector, rtol=1e-6, atol=1e-7)
     still = (part.vector == before).float().mean()
     assert still > 0.5 if decay == 0 else still < 0.01

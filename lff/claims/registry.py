@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from lff.benchmarks import BENCHMARKS
 from lff.defenses import get_defense
 
 HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run at this scale"
@@ -20,11 +21,17 @@ METRICS = ("test_error", "all_acc", "src_acc", "asr")
 SECONDS = ("seconds_per_round",)
 
 # What FedAvg must reach without attack, in All-Acc and in Src-Acc, before anything is said about
-# the attack: right clearly more often than wrong, also of two classes. Below, there is little to
-# lose.
-LEARNED = 0.60
+# the attack: this share of the way from guessing to always right, which is 60% of two classes and
+# 28% of ten. Below, there is little to lose.
+LEARNED = 0.2
 WITHOUT = ["fedavg", 0.0]  # FedAvg without attack, the paper's yardstick
 NAMED = 4  # of a claim that is judged: missing cells that are named rather than counted
+
+
+def learned(benchmark: str) -> float:
+    """The accuracy from which on a benchmark's model counts as having learned (`LEARNED`)."""
+    guessing = 1 / BENCHMARKS[benchmark].classes
+    return guessing + LEARNED * (1 - guessing)
 
 
 # What a check finds: whether the claim holds, by which numbers, and whether ratios that are not run
@@ -112,7 +119,8 @@ class Claim:
 
     def _answer(self, table: pd.DataFrame, unlearned: list[str]) -> tuple[str, str]:
         vain = [name for name in dict.fromkeys(cell[0] for cell in self.needs) if name in unlearned]
-        dropped = f"FedAvg without attack is below {LEARNED:.0%} in {' and '.join(vain)}"
+        below = " and ".join(f"below {learned(name):.0%} in {name}" for name in vain)
+        dropped = f"FedAvg without attack is {below}"
         if vain and self.benchmark != "all":
             return NOT_LEARNED, dropped
         table = table[table.index.isin(self.needs)].dropna(subset=list(self.reads))

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lff.benchmarks import BENCHMARKS
-from lff.claims.registry import ANSWERS, CLAIMS, KEY, LEARNED, METRICS, WITHOUT
+from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, WITHOUT, learned
 from lff.errors import InputError
 from lff.tables import labelled
 
@@ -14,7 +14,7 @@ def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.D
 
     `results` has one row per run (`lff.results`) of a single scale; `rounds` one row per round,
     with `relevant` and `non_relevant` gradient magnitudes. Several seeds are averaged; nothing is
-    said of benchmarks in which FedAvg learned too little without an attack (`LEARNED`).
+    said of benchmarks in which FedAvg learned too little without an attack (`learned`).
     """
     runs = prepared(results)
     by_round = prepared(pd.DataFrame() if rounds is None else rounds, per_round=True)
@@ -26,9 +26,9 @@ def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.D
 
 
 def _unlearned(runs: pd.DataFrame) -> list[str]:
-    """The benchmarks in which FedAvg is below `LEARNED` without attack, as far as is known."""
+    """The benchmarks FedAvg has not `learned` without attack, as far as is known."""
     reached = runs.groupby(KEY)[["all_acc", "src_acc"]].mean().min(axis=1)
-    return [b for b in BENCHMARKS if reached.get((b, *WITHOUT), LEARNED) < LEARNED]
+    return [b for b in BENCHMARKS if reached.get((b, *WITHOUT), 1.0) < learned(b)]
 
 
 def tally(verdicts: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from lff.runs import experiment
 
 CURVES = ("mnist-extreme", "cifar10-iid", "cifar10-mild")  # of the paper's Figure of Src-Acc
 CURVES_RATIO = 30
+TIMED_RATIO = 30  # which every scale runs
 
 Runs = Callable[[Parameters], list[Experiment]]
 
@@ -48,7 +49,22 @@ def evidence(p: Parameters) -> list[Experiment]:
     """The grid, and what other notebooks run beside it, as far as it was asked for."""
     shown = magnitudes(p) + curves(replace(p, benchmarks=[]))
     beside = [e for e in shown if _asked(p, e)]
-    return list(dict.fromkeys(grid(p) + beside))
+    return together(grid(p), beside)
+
+
+def timed(p: Parameters) -> list[Experiment]:
+    """The runs whose aggregation is timed: the grid, but with the paper's ResNet18.
+
+    Where the scale trains a narrower one, a few rounds of it at one ratio are enough.
+    """
+    whole = {"width": 0, "examples": 1280, "test_examples": 500, "rounds": 3}
+    grid = [e for e in p.grid() if not e.width or e.attackers == TIMED_RATIO]
+    return [e.replace(**whole) if e.width else e for e in grid]
+
+
+def together(*lists: Iterable[Experiment]) -> list[Experiment]:
+    """Several lists of runs as one, each run once."""
+    return list(dict.fromkeys(e for runs in lists for e in runs))
 
 
 def in_every_seed(runs: Iterable[Experiment]) -> list[Experiment]:
@@ -103,8 +119,10 @@ PLANS = {
     "03_pca": Plan(looks=(("components", lambda p: [e for b in _VIEWED for e in views(p, b)]),)),
     "04_robustness": Plan(grid),
     "05_stability": Plan(lambda p: grid(p) + curves(p)),
-    "06_runtime": Plan(grid),
-    "07_paper_vs_ours": Plan(evidence, (("good_and_bad", good_and_bad),)),
+    "06_runtime": Plan(lambda p: together(grid(p), timed(p))),
+    "07_paper_vs_ours": Plan(
+        lambda p: together(evidence(p), timed(p)), (("good_and_bad", good_and_bad),)
+    ),
 }
 
 

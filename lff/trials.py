@@ -45,22 +45,32 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
 }
 SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 
-# Cells of the `laptop` grid (benchmark, defense, attackers) and what is changed in them.
+# Cells of the `laptop` grid (benchmark, defense, attackers), each with what is changed in it.
+Cell = tuple[str, str, float]
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
-VARIATIONS: dict[tuple[str, str, float], dict[str, Any]] = {
-    ("mnist-iid", "multi_krum", 50): PAPERS_RATE,
-    ("mnist-iid", "foolsgold", 10): PAPERS_RATE,
-    ("mnist-iid", "foolsgold", 30): PAPERS_RATE,
-    ("mnist-extreme", "fedavg", 50): {"rounds": 120},
-    ("mnist-extreme", "lfighter", 50): {"rounds": 120},
-    ("cifar10-iid", "lfighter", 30): {"rounds": 36},
-    ("cifar10-iid", "lfighter", 40): {"examples": 25000, "rounds": 16},
-}
+WHOLE_RESNET18 = {"width": 0, "batch_size": 16, "test_examples": 2000}
+FEW = {**WHOLE_RESNET18, "examples": 5000, "rounds": 12}
+VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
+    (("mnist-iid", "multi_krum", 50), PAPERS_RATE),
+    (("mnist-iid", "foolsgold", 10), PAPERS_RATE),
+    (("mnist-iid", "foolsgold", 30), PAPERS_RATE),
+    (("mnist-extreme", "fedavg", 50), {"rounds": 120}),
+    (("mnist-extreme", "lfighter", 50), {"rounds": 120}),
+    (("cifar10-iid", "fedavg", 0), FEW),
+    (("cifar10-iid", "fedavg", 30), FEW),
+    (("cifar10-iid", "lfighter", 30), FEW),
+    (("cifar10-iid", "lfighter", 30), {**FEW, "rounds": 36}),
+    (("cifar10-iid", "lfighter", 40), FEW),
+    (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "examples": 25_000, "rounds": 16}),
+    (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "rounds": 16}),
+    (("cifar10-mild", "lfighter", 30), FEW),
+)
+AS_THE_GRID = "as in the grid"
 
 
 def variations() -> list[Experiment]:
     """The changed cells of the `laptop` grid."""
-    return [_cell(*cell, **changed) for cell, changed in VARIATIONS.items()]
+    return [_cell(*cell, **changed) for cell, changed in VARIATIONS]
 
 
 def _cell(benchmark: str, defense: str, attackers: float, **changed: Any) -> Experiment:
@@ -68,23 +78,32 @@ def _cell(benchmark: str, defense: str, attackers: float, **changed: Any) -> Exp
 
 
 def beside_grid() -> pd.DataFrame:
-    """Each recorded variation below its cell of the grid: settings, Src-Acc, ASR, who was dropped.
+    """The recorded variations below their cell of the grid: Src-Acc, ASR, who was dropped.
 
-    Cells of which one of the two is not recorded are left out.
+    Those that are not recorded, or whose cell is not, are left out.
     """
-    pairs = [(_cell(*cell), _cell(*cell, **changed)) for cell, changed in VARIATIONS.items()]
-    recorded = [pair for pair in pairs if all(find(e) is not None for e in pair)]
-    runs = [e for pair in recorded for e in pair]
-    key = ["benchmark", "attackers", "defense", "examples", "learning_rate", "rounds"]
-    if not runs:
+    rows: dict[Experiment, str] = {}
+    for cell, changed in VARIATIONS:
+        usual, varied = _cell(*cell), _cell(*cell, **changed)
+        if find(usual) is not None and find(varied) is not None:
+            rows[usual] = AS_THE_GRID
+            rows[varied] = ", ".join(_LABELS[name](value) for name, value in changed.items())
+    key = ["benchmark", "attackers", "defense", "run"]
+    if not rows:
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=key), columns=[*_SHARES])
-    table = results(runs)
-    table = table.assign(examples=table["examples"].map(lambda n: f"{n:,}" if n else "all"))
-    table = table.set_index(key)
+    table = results(rows).assign(run=list(rows.values())).set_index(key)
     shares = {label: 100 * table[name] for label, name in _SHARES.items()}
-    return labelled(pd.DataFrame(shares)).rename_axis(index={"learning_rate": "learning rate"})
+    return labelled(pd.DataFrame(shares))
 
 
+_LABELS = {
+    "learning_rate": lambda rate: f"learning rate {rate:g}",
+    "rounds": lambda count: f"{count} rounds",
+    "examples": lambda count: f"{count:,} examples",
+    "test_examples": lambda count: f"{count:,} test examples",
+    "batch_size": lambda size: f"batches of {size}",
+    "width": lambda channels: f"ResNet18 of {channels or 64} channels",
+}
 _SHARES = {
     "Src-Acc (%)": "src_acc",
     "ASR (%)": "asr",

@@ -487,6 +487,20 @@ def test_nothing_is_said_of_a_model_that_has_not_learned(metric):
     assert set(verdicts.loc[timed, "answer"]) == {HOLDS}
 
 
+def test_aggregation_times_may_come_from_other_runs():
+    """Of which nothing else is asked, and whose cells are all that is there."""
+    clocked = WORLD[WORLD["attackers"] == 30].copy()
+    slow = (clocked["benchmark"] == "cifar10-iid") & (clocked["defense"] == "foolsgold")
+    clocked.loc[slow, ["aggregation_seconds", "src_acc"]] = [1e6, 0.0]
+    verdicts = check_all(WORLD, WORLD_ROUNDS, clocked).set_index("claim")["answer"]
+    about_it = [
+        f"cifar10-iid-{name}"
+        for name in ("foolsgold-fastest", "repeated-median-slowest", "ours-second-fastest")
+    ]
+    assert set(verdicts[about_it]) == {FAILS}
+    assert set(verdicts.drop(about_it)) == {HOLDS}
+
+
 def test_the_claim_about_all_benchmarks_leaves_out_what_was_not_learned():
     table = WORLD.copy()
     table.loc[(table["benchmark"] == "imdb") & (table["attackers"] == 0), "src_acc"] = 0.1

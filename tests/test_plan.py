@@ -24,6 +24,20 @@ def test_the_extra_ratios_of_the_figures_are_planned():
     assert everything == cells(P.grid()) | gradients | extra
 
 
+def test_aggregation_is_timed_with_the_papers_resnet18():
+    """At laptop it is narrower in the grid: there, and only there, the whole runs for itself."""
+    assert plan.timed(P) == P.grid()
+    p = Parameters(scale="laptop")
+    timed, grid = plan.timed(p), p.grid()
+    assert not any(e.width for e in timed)
+    assert [e for e in timed if e in grid] == [e for e in grid if "cifar10" not in e.benchmark]
+    beside = [e for e in timed if e not in grid]
+    wanted = {(b, d, 30.0) for b in ("cifar10-iid", "cifar10-mild") for d in PAPER_DEFENSES}
+    assert cells(beside) == wanted
+    assert len(beside) == len(wanted)
+    assert set(beside) <= set(plan.missing_runs(["07_paper_vs_ours"], p))
+
+
 def test_a_selection_is_not_left():
     imdb = Parameters(scale="quick", benchmarks=["imdb"])
     assert {e.benchmark for e in plan.evidence(imdb) + plan.curves(imdb)} == {"imdb"}

@@ -52,7 +52,7 @@ def test_without_a_record_there_is_nothing_to_tell():
 def test_a_variation_is_a_cell_of_the_grid_with_other_settings():
     grid = {(e.benchmark, e.defense, e.attackers): e for e in lff.grid(scale="laptop")}
     assert len(trials.variations()) == len(trials.VARIATIONS)
-    for (cell, changed), e in zip(trials.VARIATIONS.items(), trials.variations(), strict=True):
+    for (cell, changed), e in zip(trials.VARIATIONS, trials.variations(), strict=True):
         ours, theirs = asdict(e), asdict(grid[cell])
         assert {name for name in ours if ours[name] != theirs[name]} == set(changed)
 
@@ -65,15 +65,16 @@ def test_variations_are_shown_below_their_cell(monkeypatch):
 
     shorter, absent = ("mnist-iid", "lfighter", 40), ("mnist-iid", "fedavg", 40)
     monkeypatch.setattr(trials, "_cell", cell)
-    monkeypatch.setattr(trials, "VARIATIONS", {shorter: {"rounds": 1}, absent: {"rounds": 1}})
+    one, fewer = {"rounds": 1}, {"rounds": 1, "examples": 500}
+    varied = ((shorter, one), (shorter, fewer), (shorter, {"rounds": 2}), (absent, one))
+    monkeypatch.setattr(trials, "VARIATIONS", varied)
     assert trials.beside_grid().empty
-    usual, changed = lff.run(cell(*shorter)), lff.run(cell(*shorter, rounds=1))
+    runs = [lff.run(cell(*shorter, **changed)) for changed in ({}, one, fewer)]
     lff.run(cell(*absent))
     table = trials.beside_grid()
-    rounds = [usual.experiment.rounds, 1]
-    rate = usual.experiment.learning_rate
-    assert list(table.index) == [("MNIST-iid", 40, "LFighter", "1,000", rate, r) for r in rounds]
-    asr = [record.summary()["asr"] for record in (usual, changed)]
+    texts = [trials.AS_THE_GRID, "1 rounds", "1 rounds, 500 examples"]
+    assert list(table.index) == [("MNIST-iid", 40, "LFighter", text) for text in texts]
+    asr = [record.summary()["asr"] for record in runs]
     assert table["ASR (%)"].tolist() == pytest.approx([100 * value for value in asr])
 
 

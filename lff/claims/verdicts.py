@@ -4,24 +4,32 @@ import numpy as np
 import pandas as pd
 
 from lff.benchmarks import BENCHMARKS
-from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, WITHOUT, learned
+from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, SECONDS, WITHOUT, learned
 from lff.errors import InputError
 from lff.tables import labelled
 
 
-def check_all(results: pd.DataFrame, rounds: pd.DataFrame | None = None) -> pd.DataFrame:
+def check_all(
+    results: pd.DataFrame, rounds: pd.DataFrame | None = None, timed: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Judge every claim: one row each, with benchmark, claim, quote, answer and evidence.
 
     `results` has one row per run (`lff.results`) of a single scale; `rounds` one row per round,
-    with `relevant` and `non_relevant` gradient magnitudes. Several seeds are averaged; nothing is
-    said of benchmarks in which FedAvg learned too little without an attack (`learned`).
+    with `relevant` and `non_relevant` gradient magnitudes; `timed`, like `results`, has the runs
+    whose aggregation times count, if they are others (`lff.plan.timed`). Several seeds are
+    averaged; nothing is said of benchmarks in which FedAvg learned too little without an attack
+    (`learned`).
     """
     runs = prepared(results)
+    clocked = runs if timed is None else prepared(timed)
     by_round = prepared(pd.DataFrame() if rounds is None else rounds, per_round=True)
     order = [*BENCHMARKS, "all"]
     claims = sorted(CLAIMS, key=lambda c: order.index(c.benchmark))
     vain = _unlearned(runs)
-    verdicts = [c.judge(by_round if c.per_round else runs, vain) for c in claims]
+    tables = {SECONDS: clocked}
+    verdicts = [
+        c.judge(by_round if c.per_round else tables.get(c.reads, runs), vain) for c in claims
+    ]
     return pd.DataFrame(verdicts)
 
 

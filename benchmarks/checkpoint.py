@@ -22,7 +22,12 @@ from lff.training import LocalTraining
 EXAMPLES = {"mnist": 60_000}  # where the scale takes all
 CASES = {
     "MNIST-iid": {"benchmark": "mnist-iid"},
-    "CIFAR10-iid": {"benchmark": "cifar10-iid"},
+    "CIFAR10-iid": {
+        "benchmark": "cifar10-iid",
+        "width": 0,
+        "examples": 5000,
+        "batch_size": 16,
+    },
     "IMDB, 10,000 words": {"benchmark": "imdb"},
     "IMDB, the whole vocabulary": {"benchmark": "imdb", "vocabulary": 124_252},
 }
@@ -57,7 +62,8 @@ def measure(e: Experiment, *, times: int, quick: bool) -> dict[str, Any]:
         weight_decay=e.weight_decay, **{setting: getattr(e, setting) for setting in settings}
     )
     _, x, peers = Round("", name, 1, own, training, vocabulary).data()
-    flat = FlatModel(build(name, classes=classes, vocabulary=vocabulary), OUTPUT_LAYER[name])
+    sizes = {"vocabulary": vocabulary, "width": e.width}
+    flat = FlatModel(build(name, classes=classes, **sizes), OUTPUT_LAYER[name])
     weights = flat.vector.clone()
     few = [replace(peers[0], examples=peers[0].examples[:8], labels=peers[0].labels[:8])]
     engine = Loop(flat, x, training)

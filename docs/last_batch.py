@@ -16,6 +16,7 @@ import lff
 from lff.data import load
 from lff.models import FlatModel, build
 from lff.seeds import stream
+from lff.threads import one_thread
 from lff.training import LocalTraining, Peer, train_peer
 
 WHOLE_BATCHES = 1280
@@ -24,16 +25,19 @@ PEERS = 5
 
 def distances(width: int, left: int) -> torch.Tensor:
     """How far each peer moves who has `left` images more than whole batches."""
-    e = lff.experiment("cifar10-iid", scale="laptop", width=width)
+    paper = lff.experiment("cifar10-iid", scale="paper")
+    names = ("batch_size", "learning_rate", "optimizer", "momentum", "weight_decay")
+    settings = {name: getattr(paper, name) for name in names}
+    training = LocalTraining(local_epochs=1, **settings)
     data = load("cifar10")
-    training = LocalTraining(local_epochs=1, batch_size=e.batch_size, learning_rate=e.learning_rate)
     model = FlatModel(build("resnet18", width=width, seed=stream(0, "model")), "fc")
     start, moved = model.vector.clone(), []
     for k in range(PEERS):
         examples = torch.arange(k * 2000, k * 2000 + WHOLE_BATCHES + left)
         model.load(start)
         peer = Peer(k, examples, data.train_y[examples])
-        train_peer(model, peer, data.train_x, training, seed=0, round=0)
+        with one_thread():
+            train_peer(model, peer, data.train_x, training, seed=0, round=0)
         moved.append((model.vector - start)[: model.layout.parameters].norm())
     return torch.stack(moved)
 

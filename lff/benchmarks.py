@@ -11,6 +11,8 @@ from lff.scales import SCALES
 
 OPTIMIZERS = ("sgd", "adam")  # of local training
 
+PAPER_WIDTH = 64  # channels of ResNet18's first layer
+
 # Fields that came after the first records, and what held before: an experiment that they do not
 # change keeps its id, and its record its checksums.
 LATER = {"width": 0}
@@ -145,6 +147,13 @@ class Experiment:
         for field in fields(self):
             if field.type is float:  # 40 and 40.0 are the same experiment
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
+        model = BENCHMARKS[self.benchmark].model
+        if self.width and model != "resnet18":
+            raise InputError(
+                f"width must be 0, not {self.width}, for {self.benchmark}, whose model is {model}"
+            )
+        if self.width == PAPER_WIDTH:
+            object.__setattr__(self, "width", 0)
         if not self.defense.isidentifier():  # it is part of file names
             raise InputError(f"defense must be a Python identifier, not {self.defense!r}")
         if self.source_class == self.target_class:
@@ -154,7 +163,7 @@ class Experiment:
 
     @property
     def id(self) -> str:
-        """A readable prefix and a hash of every field."""
+        """A readable prefix and a hash of every field (see `settings`)."""
         text = json.dumps(self.settings(), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return f"{self.benchmark}_{self.defense}_{self.attackers:g}_seed{self.seed}_{digest}"

@@ -4,7 +4,7 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 
-from lff.benchmarks import BENCHMARKS, Experiment
+from lff.benchmarks import BENCHMARKS, PAPER_WIDTH, Experiment
 
 # Measured seconds per thousand training examples on one core, to order runs and foresee their end.
 _COST = {"cnn": 0.11, "resnet18": 5.0, "bilstm": 3.5}
@@ -13,8 +13,7 @@ _EXAMPLES = {
     "embedded": {"mnist": 4_000, "cifar10": 4_000, "imdb": 20_000},
 }
 _PARAMETERS = {"cnn": 2.2e4, "resnet18": 1.1e7, "bilstm": 1e6}
-_WIDTH = 64  # of the measured ResNet18
-_NARROWER = 1.65  # a ResNet18 of half the width takes 1/2 to this power of the time
+_NARROWER = 1.5  # a ResNet18 of half the width takes 1/2 to this power of the time
 _START = 2.0  # seconds before the first round, and for evaluation
 
 PRIOR = 30.0  # expected seconds that must have ended before their pace counts as much as the model
@@ -25,7 +24,7 @@ def cost(e: Experiment) -> float:
     """About how many seconds a run takes on one core."""
     benchmark = BENCHMARKS[e.benchmark]
     examples = e.examples or _EXAMPLES[e.data][benchmark.dataset]
-    narrower = e.width / _WIDTH if e.width and benchmark.model == "resnet18" else 1.0
+    narrower = (e.width or PAPER_WIDTH) / PAPER_WIDTH
     training = e.local_epochs * e.fraction * examples / 1000 * _COST[benchmark.model]
     pairs = (e.fraction * e.peers) ** 2 if e.defense == "repeated_median" else 0
     medians = pairs * _PARAMETERS[benchmark.model] * 1e-8

@@ -34,7 +34,8 @@ def about(table: pd.DataFrame, scale: str, asked: Collection[Experiment] | None 
     wanted = len({e.id for e in asked or ()})
     if wanted > runs:
         number = f"{runs} of {wanted} runs ({runs / wanted:.0%}), the others not run"
-    return f"{where} {scale}; data: {sources}; {named_seeds(table['seed'])}; {number}"
+    models = _narrower(table.get("width", ()))
+    return f"{where} {scale}; data: {sources}; {models}{named_seeds(table['seed'])}; {number}"
 
 
 def about_looks(looks: Sequence[tuple[Experiment, pd.DataFrame]]) -> str:
@@ -44,9 +45,14 @@ def about_looks(looks: Sequence[tuple[Experiment, pd.DataFrame]]) -> str:
     number = f"{len(looks)} run{'s' if len(looks) > 1 else ''}"
     return (
         f"{BENCHMARKS[e.benchmark].label}, scale {e.scale}; data: {table.attrs['data_source']}; "
-        f"{named_seeds(look.seed for look, _ in looks)}; {number}, {attacked}"
+        f"{_narrower([e.width])}{named_seeds(look.seed for look, _ in looks)}; {number}, {attacked}"
         f"round {table.attrs['round'] + 1} of {e.rounds}"
     )
+
+
+def _narrower(widths: Iterable[int]) -> str:
+    """What a caption says of models that are not the paper's, and nothing of those that are."""
+    return "".join(f"ResNet18 of {width} channels; " for width in sorted(set(widths)) if width)
 
 
 def save_figure(figure: Figure, name: str, table: pd.DataFrame, scale: str) -> Figure:

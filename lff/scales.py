@@ -120,7 +120,7 @@ SCALES: dict[str, Scale] = {
             # without attack, swings less and settles after 45; with three or five of the ten
             # holders of sevens dropped it takes longer. docs/evidence.md has what was tried.
             "mnist-extreme": {"rounds": 60, "local_epochs": 1, "learning_rate": 0.0015},
-            # A quarter of ResNet18's channels train ten times as fast, and so see ten times as many
+            # A quarter of ResNet18's channels train eight times as fast, and see as many times the
             # images. In iid each peer has 1,280 of them, 40 whole batches: BatchNorm makes wild
             # gradients of a last batch of two. docs/evidence.md has what was tried.
             "cifar10": {

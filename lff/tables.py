@@ -33,7 +33,7 @@ def datasets_and_models(experiments: Iterable[Experiment]) -> pd.DataFrame:
                 "training examples": len(data.train_y),
                 "test examples": len(data.test_y),
                 "classes": len(data.classes),
-                "model": benchmark.model,
+                "model": benchmark.model + (f", {e.width} channels" if e.width else ""),
                 "parameters": sum(p.numel() for p in model.parameters()),
             }
         )
@@ -157,8 +157,7 @@ def runtime(results: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataF
 
     Methods that were `asked` for and not run are there without numbers.
     """
-    timed = results.assign(
-        per_round=results["aggregation_seconds"] / results["rounds"],
+    timed = with_seconds_per_round(results).assign(
         total=results["aggregation_seconds"],
         share=100 * results["aggregation_seconds"] / results["seconds"],
     )
@@ -167,6 +166,13 @@ def runtime(results: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataF
     methods = _in_order(d for _, d in wanted)
     order = [(b, d) for b in BENCHMARKS for d in methods if (b, d) in wanted]
     return table.reindex(pd.MultiIndex.from_tuples(order, names=table.index.names)).reset_index()
+
+
+def with_seconds_per_round(results: pd.DataFrame) -> pd.DataFrame:
+    """A table of runs, also an empty one, with the seconds of one aggregation as `per_round`."""
+    if results.empty:
+        return results.assign(per_round=[])
+    return results.assign(per_round=results["aggregation_seconds"] / results["rounds"])
 
 
 def runtime_share(times: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Small experiments: a condition changed at a time, to see why a run went as it did.
 
 `CONDITIONS` ask when LFighter locks on, MNIST-Mild with 40% attackers, over several seeds;
-`VARIATIONS` repeat single cells of the `laptop` grid that differ from the paper. They are no part
+`VARIATIONS` repeat single cells of the `laptop` grid, to learn what sizes do. They are no part
 of the study's grid; the notebook of the verdict shows those that are recorded.
 `lff.run_all(trials.experiments("quick"))` and `lff.run_all(trials.variations())` run them.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from lff.benchmarks import Experiment
+from lff.benchmarks import PAPER_WIDTH, Experiment
 from lff.filtering import ALONE, LOCKED, NEVER, RECOVERED, episodes, filtered_rounds
 from lff.records import find, results
 from lff.runs import experiment
@@ -45,25 +45,26 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
 }
 SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 
-# Cells of the `laptop` grid (benchmark, defense, attackers), each with what is changed in it.
-Cell = tuple[str, str, float]
+Cell = tuple[str, str, float]  # benchmark, defense, attackers
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
 WHOLE_RESNET18 = {"width": 0, "batch_size": 16, "test_examples": 2000}
-FEW = {**WHOLE_RESNET18, "examples": 5000, "rounds": 12}
+FEW_IMAGES = {**WHOLE_RESNET18, "examples": 5000, "rounds": 12}
+
+# Cells of the `laptop` grid, each with what is changed in it.
 VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("mnist-iid", "multi_krum", 50), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 10), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 30), PAPERS_RATE),
     (("mnist-extreme", "fedavg", 50), {"rounds": 120}),
     (("mnist-extreme", "lfighter", 50), {"rounds": 120}),
-    (("cifar10-iid", "fedavg", 0), FEW),
-    (("cifar10-iid", "fedavg", 30), FEW),
-    (("cifar10-iid", "lfighter", 30), FEW),
-    (("cifar10-iid", "lfighter", 30), {**FEW, "rounds": 36}),
-    (("cifar10-iid", "lfighter", 40), FEW),
+    (("cifar10-iid", "fedavg", 0), FEW_IMAGES),
+    (("cifar10-iid", "fedavg", 30), FEW_IMAGES),
+    (("cifar10-iid", "lfighter", 30), FEW_IMAGES),
+    (("cifar10-iid", "lfighter", 30), {**FEW_IMAGES, "rounds": 36}),
+    (("cifar10-iid", "lfighter", 40), FEW_IMAGES),
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "examples": 25_000, "rounds": 16}),
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "rounds": 16}),
-    (("cifar10-mild", "lfighter", 30), FEW),
+    (("cifar10-mild", "lfighter", 30), FEW_IMAGES),
 )
 AS_THE_GRID = "as in the grid"
 
@@ -102,7 +103,7 @@ _LABELS = {
     "examples": lambda count: f"{count:,} examples",
     "test_examples": lambda count: f"{count:,} test examples",
     "batch_size": lambda size: f"batches of {size}",
-    "width": lambda channels: f"ResNet18 of {channels or 64} channels",
+    "width": lambda channels: f"ResNet18 of {channels or PAPER_WIDTH} channels",
 }
 _SHARES = {
     "Src-Acc (%)": "src_acc",

@@ -61,8 +61,8 @@ def test_a_scale_changes_sizes_only(name, scale):
 
 
 def test_id_is_readable_and_changes_with_every_field():
-    e = experiment("mnist-mild", defense="lfighter", attackers=40, seed=3)
-    assert e.id.startswith("mnist-mild_lfighter_40_seed3_")
+    e = experiment("cifar10-mild", defense="lfighter", attackers=40, seed=3)
+    assert e.id.startswith("cifar10-mild_lfighter_40_seed3_")
     other = {
         str: lambda value: value + "x",
         int: lambda value: value + 1,
@@ -74,7 +74,7 @@ def test_id_is_readable_and_changes_with_every_field():
         for field in fields(e)
         if field.type is not str or field.name in free
     }
-    changed |= {"benchmark": "mnist-iid", "scale": "paper", "data": "real", "distribution": "iid"}
+    changed |= {"benchmark": "cifar10-iid", "scale": "paper", "data": "real", "distribution": "iid"}
     changed |= {"optimizer": "adam", "source_class": 8, "target_class": 2}
     assert set(changed) | {"attack"} == {field.name for field in fields(e)}
     ids = {e.replace(**{name: value}).id for name, value in changed.items()}
@@ -92,9 +92,25 @@ def test_a_later_field_changes_no_id_that_was_given_before_it():
     """The id of a committed record, and of the same run with the field set."""
     e = experiment("mnist-mild", scale="laptop", defense="lfighter", attackers=40)
     assert e.id == "mnist-mild_lfighter_40_seed0_14ab32ab36"
+    assert Experiment(**e.settings()) == e
+    e = experiment("cifar10-iid", scale="paper")
     assert "width" not in e.settings()
     assert e.replace(width=16).settings() == {**e.settings(), "width": 16}
-    assert Experiment(**e.settings()) == e
+
+
+def test_the_papers_width_has_one_name_and_other_models_none():
+    e = experiment("cifar10-iid", scale="laptop")
+    assert e.replace(width=64) == e.replace(width=0)
+    assert e.replace(width=64).id == e.replace(width=0).id
+    with pytest.raises(InputError, match="width must be 0, not 16, for imdb, whose model is"):
+        experiment("imdb", width=16)
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_peers_of_cifar10_iid_have_no_last_batch_of_two(scale):
+    """Which BatchNorm, at the single pixel ResNet18 ends in, makes wild gradients of."""
+    e = experiment("cifar10-iid", scale=scale)
+    assert (e.examples or 50_000) // e.peers % e.batch_size not in (2, 3)
 
 
 def test_whole_number_and_float_ratio_are_the_same_experiment():

@@ -24,10 +24,11 @@ def tables() -> dict[str, str]:
         p = Parameters(scale="laptop", compute=False)
         runs = plan.evidence(p)
         results, rounds = p.results(runs), evolution.rounds(runs)
+        verdicts = claims.check_all(results, rounds, p.results(plan.timed(p)))
     assert len(results)
     return {
         "headline_by_method": markdown(versus.by_method(versus.headline(results))),
-        "claims_tally": markdown(claims.tally(claims.check_all(results, rounds))),
+        "claims_tally": markdown(claims.tally(verdicts)),
     }
 
 

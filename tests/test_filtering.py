@@ -142,6 +142,17 @@ def test_robust_is_judged_seed_by_seed_against_the_same_seed():
     assert filtering.holding(flipped).loc[("IMDB", 30), "robust in seeds"] == "0 of 2"
 
 
+def test_of_ten_classes_less_is_enough_to_have_learned():
+    """40% is four times what guessing gives, 27% too little; of two classes both are worse."""
+    given = results(
+        ("cifar10-iid", "fedavg", 0.0, 0, 0.40, 0.05, 0.5),
+        ("cifar10-iid", "fedavg", 0.0, 1, 0.27, 0.05, 0.5),
+        ("cifar10-iid", "lfighter", 30.0, 0, 0.38, 0.05, 0.5),
+        ("cifar10-iid", "lfighter", 30.0, 1, 0.38, 0.05, 0.5),
+    )
+    assert filtering.holding(given).loc[("CIFAR10-iid", 30), "robust in seeds"] == "1 of 1"
+
+
 def test_peace_is_compared_with_the_same_seed():
     given = results(
         ("imdb", "fedavg", 0.0, 0, 0.9, 0, 0.8),

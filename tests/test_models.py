@@ -34,6 +34,7 @@ from lff.training import (
     train_peer,
     train_round,
 )
+from lff.vision import import_torchvision
 
 WORDS = 40
 PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236_033}
@@ -101,7 +102,10 @@ def test_a_resnet_of_another_width_has_in_every_layer_in_proportion_as_many_chan
 
 
 def test_the_width_of_the_paper_is_torchvisions_own_model():
-    assert torch.equal(state_of(fresh("resnet18", 5, 64)), state_of(fresh("resnet18", 5)))
+    torch.manual_seed(5)
+    theirs = state_of(import_torchvision().models.resnet18(num_classes=10))
+    assert torch.equal(state_of(fresh("resnet18", 5, 64)), theirs)
+    assert torch.equal(state_of(fresh("resnet18", 5)), theirs)
     one, same, other = (state_of(fresh("resnet18", seed, 16)) for seed in (5, 5, 6))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)

@@ -36,6 +36,12 @@ def test_aggregation_is_timed_with_the_papers_resnet18():
     assert cells(beside) == wanted
     assert len(beside) == len(wanted)
     assert set(beside) <= set(plan.missing_runs(["07_paper_vs_ours"], p))
+    ten = replace(p, benchmarks=["cifar10-iid"], ratios=[10])
+    assert {e.attackers for e in plan.timed(ten)} == {30}
+
+
+def test_a_good_and_a_bad_update_are_of_the_papers_resnet18():
+    assert [e.width for e in plan.good_and_bad(Parameters(scale="laptop"))] == [0]
 
 
 def test_a_selection_is_not_left():

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 import lff
-from lff import provenance, records, runs
+from lff import observations, provenance, records, runs, tables
 from lff.attacks import _attacks
 from lff.checkpoints import checkpoint_path, load_checkpoint
 from lff.defenses.registry import _defenses, get_defense
 from lff.errors import InputError
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
+from lff.products import about_looks
 from lff.provenance import origin
 from lff.scales import PAPER_DEFENSES
 
@@ -65,6 +66,7 @@ def test_every_defense_runs_and_the_same_experiment_gives_the_same_record(
 
 @pytest.mark.parametrize(("benchmark", "settings"), [
     ("cifar10-mild", {"examples": 80, "test_examples": 40, "peers": 4}),
+    ("cifar10-mild", {"examples": 80, "test_examples": 40, "peers": 4, "width": 4}),
     ("imdb", {"examples": 64, "test_examples": 40, "peers": 4, "vocabulary": 100}),
 ])  # fmt: skip
 def test_the_larger_models_run_too(benchmark, settings):
@@ -74,6 +76,27 @@ def test_the_larger_models_run_too(benchmark, settings):
     )  # fmt: skip
     assert 0 <= record.history[0]["all_acc"] <= 1
     assert len(record.attackers) == 2
+
+
+def test_a_run_trains_the_resnet18_of_its_width(tmp_path):
+    """Here and in worker processes; its record is found again, and looked into."""
+    settings = {
+        "scale": "smoke", "attackers": 50, "rounds": 1, "local_epochs": 1,
+        "examples": 40, "test_examples": 20, "peers": 2, "width": 4,
+    }  # fmt: skip
+    e = lff.experiment("cifar10-iid", **settings)
+    narrow, whole = (Federation(e.replace(width=width)).model.layout for width in (4, 0))
+    assert narrow.parameters < whole.parameters / 200
+    assert tables.datasets_and_models([e]).loc["cifar10", "parameters"] == narrow.parameters
+    assert tables.datasets_and_models([e]).loc["cifar10", "model"] == "resnet18, 4 channels"
+    one = lff.run(e, folder=tmp_path / "one", progress=False)
+    two = lff.run(e, folder=tmp_path / "two", workers=2, progress=False)
+    assert one.digest == two.digest
+    assert records.find(e, tmp_path / "one").digest == one.digest
+    assert records.find(e.replace(width=0), tmp_path / "one") is None
+    look = observations.components(e, 0, folder=tmp_path)
+    assert look.equals(observations.components(e, 0, folder=tmp_path))
+    assert "ResNet18 of 4 channels" in about_looks([(e, look)])
 
 
 @pytest.mark.parametrize("defense", ["lfighter", "foolsgold"])

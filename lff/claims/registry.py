@@ -22,7 +22,7 @@ SECONDS = ("seconds_per_round",)
 
 # What FedAvg must reach without attack, in All-Acc and in Src-Acc, before anything is said about
 # the attack: this share of the way from guessing to always right, which is 60% of two classes and
-# 28% of ten. Below, there is little to lose.
+# 28% of ten. Below, there is little to lose (`docs/decisions.md`).
 LEARNED = 0.2
 WITHOUT = ["fedavg", 0.0]  # FedAvg without attack, the paper's yardstick
 NAMED = 4  # of a claim that is judged: missing cells that are named rather than counted

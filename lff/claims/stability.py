@@ -106,7 +106,7 @@ def curve_most_similar(v: View):
     return far[OURS].round(2) <= far.drop(OURS).min().round(2), text
 
 
-# Runtime: CPU seconds of a round's aggregation at 30%, the ratio that every scale runs
+# Runtime: CPU seconds of a round's aggregation at 30%
 
 SMALL, LARGE = ("mnist-iid", "mnist-extreme"), ("cifar10-iid", "imdb")  # of the paper's figure
 RUNTIME = {

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lff.benchmarks import BENCHMARKS
-from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, SECONDS, WITHOUT, learned
+from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, SECONDS, WITHOUT, Claim, learned
 from lff.errors import InputError
 from lff.tables import labelled
 
@@ -26,11 +26,13 @@ def check_all(
     order = [*BENCHMARKS, "all"]
     claims = sorted(CLAIMS, key=lambda c: order.index(c.benchmark))
     vain = _unlearned(runs)
-    tables = {SECONDS: clocked}
-    verdicts = [
-        c.judge(by_round if c.per_round else tables.get(c.reads, runs), vain) for c in claims
-    ]
-    return pd.DataFrame(verdicts)
+
+    def table_of(claim: Claim) -> pd.DataFrame:
+        if claim.per_round:
+            return by_round
+        return clocked if claim.reads == SECONDS else runs
+
+    return pd.DataFrame([claim.judge(table_of(claim), vain) for claim in claims])
 
 
 def _unlearned(runs: pd.DataFrame) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from lff.benchmarks import PAPER_WIDTH, Experiment
+from lff.claims.registry import Cell
 from lff.filtering import ALONE, LOCKED, NEVER, RECOVERED, episodes, filtered_rounds
 from lff.records import find, results
 from lff.runs import experiment
@@ -45,12 +46,11 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
 }
 SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 
-Cell = tuple[str, str, float]  # benchmark, defense, attackers
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
 WHOLE_RESNET18 = {"width": 0, "batch_size": 16, "test_examples": 2000}
 FEW_IMAGES = {**WHOLE_RESNET18, "examples": 5000, "rounds": 12}
 
-# Cells of the `laptop` grid, each with what is changed in it.
+# Cells of the `laptop` grid, each with what is changed in it; those of one cell stand together.
 VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("mnist-iid", "multi_krum", 50), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 10), PAPERS_RATE),

@@ -18,7 +18,7 @@ Cell = tuple[str, str, float]  # a value of KEY
 Case = tuple[str, float]  # a benchmark and a ratio, at which a claim compares its methods
 
 METRICS = ("test_error", "all_acc", "src_acc", "asr")
-SECONDS = ("seconds_per_round",)
+SECONDS = ("per_round",)  # of `lff.tables.with_seconds_per_round`
 
 # What FedAvg must reach without attack, in All-Acc and in Src-Acc, before anything is said about
 # the attack: this share of the way from guessing to always right, which is 60% of two classes and

@@ -117,7 +117,7 @@ RUNTIME = {
 
 def _seconds(v: View) -> tuple[pd.Series, str]:
     defenses = dict.fromkeys(d for _, d, _ in RUNTIME["needs"])
-    seconds = v.grid("seconds_per_round", defenses, [30])[30].sort_values()
+    seconds = v.grid("per_round", defenses, [30])[30].sort_values()
     texts = (f"{label(name)} {value:.3g}" for name, value in seconds.items())
     return seconds, f"seconds per round: {', '.join(texts)}"
 

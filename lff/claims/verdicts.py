@@ -6,7 +6,7 @@ import pandas as pd
 from lff.benchmarks import BENCHMARKS
 from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, SECONDS, WITHOUT, Claim, learned
 from lff.errors import InputError
-from lff.tables import labelled
+from lff.tables import labelled, with_seconds_per_round
 
 
 def check_all(
@@ -63,7 +63,7 @@ def prepared(table: pd.DataFrame, *, per_round: bool = False) -> pd.DataFrame:
             cell = ", ".join(f"{name} {twice.iloc[0][name]}" for name in unique)
             raise InputError(f"more than one run of {cell}; give the results of a single scale")
     if {"aggregation_seconds", "rounds"} <= set(table):
-        table = table.assign(seconds_per_round=table["aggregation_seconds"] / table["rounds"])
+        table = with_seconds_per_round(table)
     for name in {"cv", "test_error"} & set(table):
         # NaN: Src-Acc was zero in every round, or the loss overflowed; the worst there is.
         table = table.assign(**{name: table[name].fillna(np.inf)})

@@ -100,10 +100,13 @@ def run_study(
         runs = run_all(
             list(wanted), jobs=jobs, device=settings.device, progress=False, on_end=run_ended
         )
+        known = _records_key(settings.scale)
         _execute_all(chosen, folder, parameters, at_once, outcome, progress)
-    for path in chosen:  # after the last one, since notebooks add records
+    if settings.compute:
+        known = _records_key(settings.scale)  # notebooks that compute add records
+    for path in chosen:
         if path.stem not in outcome.failed:
-            _stamp(folder / path.name, _key(code[path.stem], settings.scale))
+            _stamp(folder / path.name, _key(code[path.stem], known))
     for name, error in [*runs.failed.items(), *outcome.failed.items()]:
         say(f"{name} failed: {error}")
     there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
@@ -212,7 +215,7 @@ def _execute(path: Path, executed: Path, parameters: dict[str, Any]) -> tuple[bo
 
     Returns whether it was executed, and the error, if any.
     """
-    key = _key(_code_key(path, parameters), parameters.get("scale", "smoke"))
+    key = _key(_code_key(path, parameters), _records_key(parameters.get("scale", "smoke")))
     if executed.exists() and _key_of(executed) == key:
         return False, ""
     try:
@@ -271,9 +274,14 @@ def _code_key(path: Path, parameters: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _key(code: str, scale: str) -> str:
+def _key(code: str, records: str) -> str:
     """A hash of all an executed notebook depends on: code and records."""
-    digest = hashlib.sha256(code.encode())
+    return hashlib.sha256((code + records).encode()).hexdigest()
+
+
+def _records_key(scale: str) -> str:
+    """A hash of the records of a scale."""
+    digest = hashlib.sha256()
     for record in sorted((results_dir() / scale).rglob("*.json")):
         digest.update(record.name.encode() + record.read_bytes())
     return digest.hexdigest()

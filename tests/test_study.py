@@ -15,7 +15,8 @@ PARAMETERS = {"scale": "smoke", "seeds": [0]}
 
 
 def notebook(path, *code: str) -> None:
-    tagged = new_code_cell('scale = "smoke"\nseeds = [0]', metadata={"tags": ["parameters"]})
+    declared = 'scale = "smoke"\nseeds = [0]\ncompute = True'
+    tagged = new_code_cell(declared, metadata={"tags": ["parameters"]})
     cells = [new_markdown_cell(f"# Title of {path.stem}"), tagged, *map(new_code_cell, code)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
@@ -49,6 +50,22 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, 
     again = run_study([], PARAMETERS | {"seeds": [3]})
     assert again.executed == ["00_bad"]
     assert again.up_to_date == ["01_good"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_record_that_arrives_meanwhile_is_not_taken_for_shown(
+    compute, tmp_path, monkeypatch, own_folders
+):
+    arriving = own_folders / "lff_results" / "smoke" / "arriving.json"
+    arriving.parent.mkdir(parents=True)
+    notebook(tmp_path / "00_shows.ipynb", f"open({str(arriving)!r}, 'w').write('{{}}')")
+    monkeypatch.setattr(study, "notebooks_dir", lambda: tmp_path)
+    settings = PARAMETERS | {"compute": compute}
+    run_study([], settings)
+    again = run_study([], settings).up_to_date
+    assert again == (["00_shows"] if compute else [])  # who computes, adds records of her own
+    assert run_study([], settings).up_to_date == ["00_shows"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -100,10 +100,10 @@ def run_study(
         runs = run_all(
             list(wanted), jobs=jobs, device=settings.device, progress=False, on_end=run_ended
         )
-        known = _records_key(settings.scale)
+        known = _records_key()
         _execute_all(chosen, folder, parameters, at_once, outcome, progress)
     if settings.compute:
-        known = _records_key(settings.scale)  # notebooks that compute add records
+        known = _records_key()  # notebooks that compute add records
     for path in chosen:
         if path.stem not in outcome.failed:
             _stamp(folder / path.name, _key(code[path.stem], known))
@@ -215,7 +215,7 @@ def _execute(path: Path, executed: Path, parameters: dict[str, Any]) -> tuple[bo
 
     Returns whether it was executed, and the error, if any.
     """
-    key = _key(_code_key(path, parameters), _records_key(parameters.get("scale", "smoke")))
+    key = _key(_code_key(path, parameters), _records_key())
     if executed.exists() and _key_of(executed) == key:
         return False, ""
     try:
@@ -279,10 +279,10 @@ def _key(code: str, records: str) -> str:
     return hashlib.sha256((code + records).encode()).hexdigest()
 
 
-def _records_key(scale: str) -> str:
-    """A hash of the records of a scale."""
+def _records_key() -> str:
+    """A hash of the records of all scales: the verdict looks at trials of other scales, too."""
     digest = hashlib.sha256()
-    for record in sorted((results_dir() / scale).rglob("*.json")):
+    for record in sorted(results_dir().rglob("*.json")):
         digest.update(record.name.encode() + record.read_bytes())
     return digest.hexdigest()
 

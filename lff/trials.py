@@ -49,14 +49,18 @@ SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
 WHOLE_RESNET18 = {"width": 0, "batch_size": 16, "test_examples": 2000}
 FEW_IMAGES = {**WHOLE_RESNET18, "examples": 5000, "rounds": 12}
+THE_PAPERS = {"scale": "paper"}
 
 # Cells of the `laptop` grid, each with what is changed in it; those of one cell stand together.
 VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("mnist-iid", "multi_krum", 50), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 10), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 30), PAPERS_RATE),
+    (("mnist-mild", "fedavg", 40), THE_PAPERS),
+    (("mnist-mild", "lfighter", 40), THE_PAPERS),
     (("mnist-extreme", "fedavg", 50), {"rounds": 120}),
     (("mnist-extreme", "lfighter", 50), {"rounds": 120}),
+    (("mnist-extreme", "lfighter", 50), THE_PAPERS),
     (("cifar10-iid", "fedavg", 0), FEW_IMAGES),
     (("cifar10-iid", "fedavg", 30), FEW_IMAGES),
     (("cifar10-iid", "lfighter", 30), FEW_IMAGES),
@@ -75,7 +79,8 @@ def variations() -> list[Experiment]:
 
 
 def _cell(benchmark: str, defense: str, attackers: float, **changed: Any) -> Experiment:
-    return experiment(benchmark, defense=defense, attackers=attackers, scale="laptop", **changed)
+    settings = {"scale": "laptop"} | changed
+    return experiment(benchmark, defense=defense, attackers=attackers, **settings)
 
 
 def beside_grid() -> pd.DataFrame:
@@ -98,6 +103,7 @@ def beside_grid() -> pd.DataFrame:
 
 
 _LABELS = {
+    "scale": lambda name: f"scale {name}",
     "learning_rate": lambda rate: f"learning rate {rate:g}",
     "rounds": lambda count: f"{count} rounds",
     "examples": lambda count: f"{count:,} examples",

@@ -50,11 +50,17 @@ def test_without_a_record_there_is_nothing_to_tell():
 
 
 def test_a_variation_is_a_cell_of_the_grid_with_other_settings():
-    grid = {(e.benchmark, e.defense, e.attackers): e for e in lff.grid(scale="laptop")}
+    grids = {
+        (scale, e.benchmark, e.defense, e.attackers): e
+        for scale in ("laptop", "paper")
+        for e in lff.grid(scale=scale)
+    }
     assert len(trials.variations()) == len(trials.VARIATIONS)
     for (cell, changed), e in zip(trials.VARIATIONS, trials.variations(), strict=True):
-        ours, theirs = asdict(e), asdict(grid[cell])
-        assert {name for name in ours if ours[name] != theirs[name]} == set(changed)
+        ours, theirs = asdict(e), asdict(grids[e.scale, *cell])
+        differing = {name for name in ours if ours[name] != theirs[name]}
+        assert differing == set(changed) - {"scale"}
+        assert e.scale == changed.get("scale", "laptop")
 
 
 def test_variations_are_shown_below_their_cell(monkeypatch):

@@ -82,6 +82,14 @@ def in_every_seed(runs: Iterable[Experiment]) -> list[Experiment]:
     return sorted([*asked, *further], key=lambda e: (order.index(e.benchmark), *by_cell(e)))
 
 
+def with_papers_settings() -> list[Experiment]:
+    """What is recorded of the paper's grid with exactly its settings, in any seed."""
+    order = {cell: number for number, cell in enumerate(Parameters(scale="paper").grid())}
+    recorded = [record.experiment for record in iterate(scale="paper")]
+    exact = [e for e in recorded if e.replace(seed=0) in order]
+    return sorted(exact, key=lambda e: (order[e.replace(seed=0)], e.seed))
+
+
 def good_and_bad(p: Parameters) -> list[Experiment]:
     """A peer of CIFAR10-iid who trains honestly and with Cat relabelled as Dog.
 

@@ -68,6 +68,7 @@ VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("cifar10-iid", "lfighter", 40), FEW_IMAGES),
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "examples": 25_000, "rounds": 16}),
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "rounds": 16}),
+    (("cifar10-iid", "foolsgold", 50), {"rounds": 40}),
     (("cifar10-mild", "lfighter", 30), FEW_IMAGES),
 )
 AS_THE_GRID = "as in the grid"

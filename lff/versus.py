@@ -45,7 +45,17 @@ def headline(results: pd.DataFrame, ratio: float = 40, otherwise: float = 30) ->
     methods = results.groupby(CELL[:2])["defense"].nunique().to_dict()
     at = {b: max(ratio, otherwise, key=lambda r: methods.get((b, r), 0)) for b in BENCHMARKS}
     cells = [(b, float(at[b]), d) for b in BENCHMARKS for d in PAPER_DEFENSES]
-    rows = pd.MultiIndex.from_tuples(cells, names=CELL)
+    return _beside(results, pd.MultiIndex.from_tuples(cells, names=CELL))
+
+
+def each_cell(results: pd.DataFrame) -> pd.DataFrame:
+    """The same numbers as the headline's of every cell of which there is a run."""
+    if results.empty:  # no run yet: a table without columns
+        results = pd.DataFrame(columns=[*CELL, "seed", "src_acc", "asr", "cv"])
+    return _beside(results, pd.MultiIndex.from_frame(results[CELL].drop_duplicates()))
+
+
+def _beside(results: pd.DataFrame, rows: pd.MultiIndex) -> pd.DataFrame:
     scaled = results.assign(src_acc=100 * results["src_acc"], asr=100 * results["asr"])
     ours = over_seeds(scaled, CELL, ["src_acc", "asr", "cv"]).reindex(rows)
     read_off = paper.robustness().set_index(CELL)[["src_acc", "asr"]] * 100

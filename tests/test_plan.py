@@ -1,6 +1,7 @@
 """What the study foresees: which runs, for whom, and how long."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import lff
 from lff import observations, plan
@@ -63,6 +64,17 @@ def test_other_seeds_are_those_recorded_of_lfighter_and_of_fedavg_without_attack
     assert found == [*without, (40, 0, "lfighter"), (40, 1, "fedavg"), (40, 1, "lfighter")]
     attacked = [e for e in asked if e.attackers and e.defense == "fedavg"]
     assert plan.in_every_seed(attacked) == attacked
+
+
+def test_the_papers_settings_are_its_grids_in_any_seed(monkeypatch):
+    lfighter = lff.experiment("mnist-mild", defense="lfighter", attackers=40, scale="paper")
+    fedavg = lff.experiment("mnist-mild", defense="fedavg", attackers=40, scale="paper")
+    second = lfighter.replace(seed=1)
+    recorded = [second, lfighter, lfighter.replace(rounds=7), fedavg, fedavg.replace(alpha=2.0)]
+    monkeypatch.setattr(
+        plan, "iterate", lambda scale: [SimpleNamespace(experiment=e) for e in recorded]
+    )
+    assert plan.with_papers_settings() == [fedavg, lfighter, second]
 
 
 def test_missing_runs_are_named_once_with_the_first_who_needs_them(tiny, monkeypatch):

@@ -154,6 +154,18 @@ def test_the_headline_is_at_40_percent_or_where_more_methods_were_run():
     assert ("IMDB", 30, "FedAvg") in versus.headline(more).index
 
 
+def test_each_cell_that_was_run_stands_beside_the_papers():
+    there = results(("imdb", "lfighter", 30.0, 0), ("imdb", "lfighter", 30.0, 1),
+                    ("mnist-mild", "fedavg", 40.0, 0), src_acc=[0.5, 0.7, 0.1])  # fmt: skip
+    table = versus.each_cell(there)
+    assert list(table.index) == [("IMDB", 30, "LFighter"), ("MNIST-Mild", 40, "FedAvg")]
+    assert table["Src-Acc (%), ours"].iloc[0].values == pytest.approx((50, 70))
+    assert table["CV, paper"].iloc[1] == Spread((0.27,))
+    nothing = versus.each_cell(there.iloc[:0, :0])
+    assert nothing.empty
+    assert list(nothing.columns) == list(table.columns)
+
+
 def test_the_headline_by_method_has_the_papers_number_and_ours_in_a_cell():
     there = results(("imdb", "lfighter", 40.0, 0), ("imdb", "lfighter", 40.0, 1),
                     ("imdb", "fedavg", 40.0, 0), src_acc=[0.5, 0.72, 0.1],

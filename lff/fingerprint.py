@@ -1,12 +1,16 @@
 """Fingerprints of code: a user's defense or attack, and the method of this package."""
 
 import ast
+import dis
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
+
+import numpy as np
+import torch
 
 # What a run's numbers come from: a record tells which code made it, and a checkpoint of other code
 # is not gone on with. Settings are in the `Experiment`, the data's bytes in its checksum.
@@ -44,8 +48,9 @@ def fingerprint(code: Callable) -> str:
     """A short hash of a user's function or class; empty for the code of this package.
 
     It makes a changed notebook cell a different experiment, so that no record of the earlier
-    code is taken for the new one's. It covers the compiled code with its constants, the plain
-    values it refers to, and the functions of the same module that it calls.
+    code is taken for the new one's. It covers the compiled code with its constants and what it
+    refers to by name: plain values, tensors and arrays, and the functions and classes of the
+    same module (with their bases). Other objects, and other modules, are not looked into.
     """
     if code.__module__.split(".")[0] == "lff":
         return ""
@@ -91,21 +96,40 @@ def _parts(code: object, seen: set[int]) -> Iterator[str]:
                 yield from _parts(getattr(member, "fget", None) or _plain(member), seen)
             elif not name.startswith("__"):
                 yield f"{name}={member!r}"
+        for base in code.__bases__:
+            if base.__module__ == code.__module__:
+                yield from _parts(base, seen)
     elif isinstance(code, FunctionType):
         yield from _compiled(code.__code__)
         yield repr((code.__defaults__, code.__kwdefaults__))
-        for name, value in sorted(inspect.getclosurevars(code).globals.items()):
+        for name in sorted(_names(code.__code__) & code.__globals__.keys()):
             yield name
-            yield from _referred(code, value, seen)
+            yield from _referred(code, code.__globals__[name], seen)
         for name, value in sorted(inspect.getclosurevars(code).nonlocals.items()):
             yield name
             yield from _referred(code, value, seen)
 
 
+def _names(code: CodeType) -> set[str]:
+    """The global names that a function, or one within it, looks up."""
+    steps = dis.get_instructions(code)
+    own = {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return own.union(*map(_names, inner))
+
+
 def _referred(code: FunctionType, value: object, seen: set[int]) -> Iterator[str]:
-    """A plain value, or a function or class of the same module, that `code` refers to."""
+    """A value, or a function or class of the same module, that `code` refers to."""
     if isinstance(value, str | int | float | bool | tuple | list | dict | None):
         yield repr(value)
+    elif isinstance(value, set | frozenset):
+        yield _in_order(value)
+    elif isinstance(value, torch.Tensor | np.ndarray):
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        yield repr((array.dtype.str, array.shape, array.tolist()))
+    elif isinstance(value, partial):
+        yield repr((value.args, value.keywords))
+        yield from _referred(code, value.func, seen)
     elif getattr(value, "__module__", None) == code.__module__:
         yield from _parts(value, seen)
 
@@ -121,4 +145,9 @@ def _compiled(code: CodeType) -> Iterator[str]:
         if isinstance(constant, CodeType):
             yield from _compiled(constant)
         else:
-            yield repr(constant)
+            yield _in_order(constant) if isinstance(constant, frozenset) else repr(constant)
+
+
+def _in_order(values: set | frozenset) -> str:
+    """Strings are hashed anew in every process, and sets ordered by that."""
+    return repr(sorted(values, key=repr))

@@ -47,13 +47,23 @@ def experiment(
     The defense's name and options are checked, and a user's own code is fingerprinted.
     """
     e = benchmarks.experiment(benchmark, **settings)
-    chosen, attack = get_defense(e.defense), get_attack(e.attack)
     options = parse_options(defense_options)
-    chosen.check(options)
-    code = [fingerprint(chosen.factory), fingerprint(attack)]
-    return e.replace(
-        defense_options=format_options(options), user_code="+".join(filter(None, code))
-    )
+    get_defense(e.defense).check(options)
+    return e.replace(defense_options=format_options(options), user_code=_user_code(e))
+
+
+def check_code(e: Experiment) -> None:
+    """Refuse an experiment that was named for other code than its defense and attack now have."""
+    if e.user_code != _user_code(e):
+        raise InputError(
+            f"the code of defense {e.defense!r} or attack {e.attack!r} is not what {e.id} was "
+            "named for: make the experiment again with lff.experiment(...)"
+        )
+
+
+def _user_code(e: Experiment) -> str:
+    code = [fingerprint(get_defense(e.defense).factory), fingerprint(get_attack(e.attack))]
+    return "+".join(filter(None, code))
 
 
 def run(
@@ -85,6 +95,7 @@ def run(
     tidy(folder)
     record = records.find(e, folder)
     if record is None:
+        check_code(e)
         with claim(records.path_of(e, folder)):
             discard(temporary_of(checkpoint_path(e, folder)))
             record = records.find(e, folder)  # another process may just have made it

@@ -13,7 +13,7 @@ from lff.crew import check_address, hired
 from lff.errors import InputError, unknown
 from lff.forecast import cost
 from lff.monitor import Monitor, Outcome
-from lff.runs import choose_device, experiment, tidy
+from lff.runs import check_code, choose_device, experiment, tidy
 from lff.scales import SCALES
 from lff.workers import default_jobs, run_here, run_in_workers
 
@@ -74,6 +74,7 @@ def run_all(
     waiting = []
     for e in dict.fromkeys(experiments):
         if records.find(e, folder) is None:
+            check_code(e)
             waiting.append(e)
         else:
             outcome.done.append(e)

@@ -47,6 +47,8 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
 SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(1)}
 
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
+# As long a step in the long run; (W^t - W_k)/eta becomes the sum of the gradients of the batches.
+NO_MOMENTUM = {"momentum": 0.0, "learning_rate": 0.1}
 WHOLE_RESNET18 = {"width": 0, "batch_size": 16, "test_examples": 2000}
 FEW_IMAGES = {**WHOLE_RESNET18, "examples": 5000, "rounds": 12}
 THE_PAPERS = {"scale": "paper"}
@@ -56,6 +58,8 @@ VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("mnist-iid", "multi_krum", 50), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 10), PAPERS_RATE),
     (("mnist-iid", "foolsgold", 30), PAPERS_RATE),
+    (("mnist-iid", "foolsgold", 40), NO_MOMENTUM),
+    (("mnist-iid", "foolsgold", 40), THE_PAPERS),
     (("mnist-mild", "fedavg", 40), THE_PAPERS),
     (("mnist-mild", "lfighter", 40), THE_PAPERS),
     (("mnist-extreme", "fedavg", 50), {"rounds": 120}),
@@ -105,6 +109,7 @@ def beside_grid() -> pd.DataFrame:
 
 _LABELS = {
     "scale": lambda name: f"scale {name}",
+    "momentum": lambda momentum: f"momentum {momentum:g}",
     "learning_rate": lambda rate: f"learning rate {rate:g}",
     "rounds": lambda count: f"{count} rounds",
     "examples": lambda count: f"{count:,} examples",

@@ -1,5 +1,9 @@
 """A run: reproducible, recorded once, resumed bit for bit, and kind to its surroundings."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -277,9 +281,62 @@ def test_fingerprints_cover_classes_constants_and_helpers():
     assert module(inner.format(1)) != module(inner.format(2))
     made = "def make(n):\n    def rule(updates): return updates * n\n    return rule\n"
     assert module(made + "rule = make(1)") != module(made + "rule = make(2)")
+    within = "FACTOR = {}\ndef rule(updates): return [FACTOR * u for u in updates]"
+    assert module(within.format(1)) != module(within.format(2))
+    assert module(within.format("{1}")) != module(within.format("{2}"))
+    attribute = "FACTOR = {}\ndef rule(updates): return updates.FACTOR"
+    assert module(attribute.format(1)) == module(attribute.format(2))
+    base = "class Base:\n    def __call__(self, updates): return updates + {}\n"
+    inherits = base + "class rule(Base): pass"
+    assert module(inherits.format(1)) != module(inherits.format(2))
+    tensor = "import torch\nFACTOR = torch.tensor([{}])\ndef rule(updates): return FACTOR * updates"
+    assert module(tensor.format("1., 2.")) == module(tensor.format("1., 2."))
+    assert module(tensor.format("1., 2.")) != module(tensor.format("1., 3."))
+    filled = "from functools import partial\nhelper = partial({})\ndef rule(u): return helper(u)"
+    assert module(filled.format("max, 1")) != module(filled.format("max, 2"))
     calls_itself = "def rule(n): return n and rule(n - {})"
     assert module(calls_itself.format(1)) != module(calls_itself.format(2))
     assert fingerprint(lff.federation.Federation) == ""
+
+
+def test_a_fingerprint_is_the_same_in_every_process():
+    """Where sets of strings have another order; a kernel may be restarted."""
+    rule = """
+from lff.fingerprint import fingerprint
+KINDS = {"iid", "mild", "extreme"}
+def rule(kind): return kind in KINDS or kind in {"none", "all", "some"}
+print(fingerprint(rule))
+"""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", rule],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(3)
+    }
+    assert len(told) == 1
+
+
+def test_an_experiment_of_other_code_is_refused(registries, tiny):
+    def define(row):
+        @lff.defense("mine")
+        def mine(updates):
+            return lff.Decision(aggregate=updates.weights[row])
+
+    define(0)
+    e = runs.experiment("mnist-iid", defense="mine", **tiny)
+    named_for_none = runs.experiment("mnist-iid", **tiny).replace(defense="mine")
+    define(1)
+    for wrong in (e, named_for_none):
+        for start in (lff.run, lambda e: lff.run_all([e])):
+            with pytest.raises(InputError, match=f"'mine' .* is not what {wrong.id} was named for"):
+                start(wrong)
+    define(0)
+    record = lff.run(e)
+    define(1)
+    assert lff.run(e).history == record.history
 
 
 def test_a_class_that_would_forget_is_refused(registries):

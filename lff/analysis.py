@@ -10,8 +10,6 @@ from torch import Tensor
 from lff.defenses.multi_krum import centered_gram
 from lff.updates import Updates
 
-VIEWS = ("whole", "output layer", "relevant neurons")
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -34,28 +32,36 @@ def compare_updates(updates: Updates, source: int, target: int) -> dict[str, Com
     """The rows of the paper's Table "norm_angle" from a good (row 0) and a bad update (row 1).
 
     The whole update is compared over parameters, and over the whole state as well: the paper's
-    magnitude of 351,123 cannot come from parameters alone.
+    magnitude of 351,123 cannot come from parameters alone. A model of one or two output neurons
+    has no others.
     """
     state = (updates.global_weights - updates.weights) / updates.learning_rate
     layer = updates.output_layer
-    others = [i for i in range(layer.shape[1]) if i not in (source, target)]
-    views = {
+    compared = {
         "whole, with BatchNorm statistics": state,
-        "whole": updates.gradients,
-        "output layer": layer,
-        "relevant neurons": layer[:, [source, target]],
-        "non-relevant neurons": layer[:, others],
+        **views(updates, source, target),
+        "non-relevant neurons": layer[:, _others(layer, source, target)],
     }
-    return {name: compare(view[0], view[1]) for name, view in views.items()}
+    return {name: compare(view[0], view[1]) for name, view in compared.items() if view.numel()}
 
 
 def views(updates: Updates, source: int, target: int) -> dict[str, Tensor]:
     """The three views of the gradients that the paper projects, `[m, ...]` each."""
+    layer = updates.output_layer
     return {
         "whole": updates.gradients,
-        "output layer": updates.output_layer.flatten(1),
-        "relevant neurons": updates.relevant(source, target),
+        "output layer": layer.flatten(1),
+        "relevant neurons": layer[:, _relevant(layer, source, target)].flatten(1),
     }
+
+
+def _relevant(layer: Tensor, source: int, target: int) -> list[int]:
+    """The attacked classes' neurons; of one or two there are, all."""
+    return [source, target] if layer.shape[1] > 2 else list(range(layer.shape[1]))
+
+
+def _others(layer: Tensor, source: int, target: int) -> list[int]:
+    return [i for i in range(layer.shape[1]) if i not in _relevant(layer, source, target)]
 
 
 @dataclass(frozen=True)

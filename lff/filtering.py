@@ -201,7 +201,8 @@ def premise(experiments: Iterable[Experiment]) -> pd.DataFrame:
 
 
 def _divided(entry: dict) -> bool:
-    return len(entry["saw"].get("scores", [])) == 2
+    """Whether there were two clusters, one of which was dropped."""
+    return len(entry["saw"].get("scores", [])) == 2 and _dropped(entry["caught"]) > 0
 
 
 def _angles(entry: dict) -> tuple[float, float] | None:

@@ -73,12 +73,16 @@ class Parameters:
 
     @property
     def products(self) -> str:
-        """The folder of figures and tables: the scale's, or one of its own for a selection."""
+        """The folder of figures and tables: the scale's, or for other seeds than 0 and for a
+        selection one of its own, so that they do not replace those of the whole study."""
+        parts = [self.scale]
+        if self.seeds != [0]:
+            parts.append("-".join(["seeds", *map(str, self.seeds)]))
         chosen = [self.benchmarks, self.defenses, self.ratios]
-        if not any(chosen):
-            return self.scale
-        digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:8]
-        return f"{self.scale}/selection-{digest}"
+        if any(chosen):
+            digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:8]
+            parts.append(f"selection-{digest}")
+        return "/".join(parts)
 
     def grid(self, **settings: Any) -> list[Experiment]:
         """The experiments these parameters ask for; `settings` go before them."""

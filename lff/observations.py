@@ -19,7 +19,7 @@ import torch
 from lff.analysis import compare_updates, principal_components, views
 from lff.attacks import get_attack
 from lff.benchmarks import Experiment
-from lff.errors import RecordError
+from lff.errors import InputError, RecordError
 from lff.federation import Federation
 from lff.progress import bar
 from lff.records import path_of
@@ -83,8 +83,15 @@ def good_and_bad(
 
     def compute(federation: Federation) -> Rows:
         wanted = {e.source_class, e.target_class}
-        honest = next(p for p in federation.peers if wanted <= set(p.labels.tolist()))
-        flipped = get_attack(e.attack)(honest.labels.cpu().numpy(), e.source_class, e.target_class)
+        holders = [p for p in federation.peers if wanted <= set(p.labels.tolist())]
+        if not holders:
+            raise InputError(
+                f"no peer of {e.id} holds both classes {e.source_class} and {e.target_class}; "
+                "choose an experiment whose distribution is iid or mild"
+            )
+        honest = holders[0]
+        labels = honest.labels.cpu().numpy().copy()
+        flipped = get_attack(e.attack)(labels, e.source_class, e.target_class)
         poisoned = Peer(
             honest.id, honest.examples, torch.from_numpy(flipped).to(honest.labels.device)
         )
@@ -136,6 +143,8 @@ def _remembered(
 ) -> pd.DataFrame:
     """The observation's rows from disk; computed after playing `round` rounds if they are not."""
     round = middle(e) if round is None else round
+    if type(round) is not int or round < 0:
+        raise InputError(f"round must be a whole number of at least 0, not {round!r}")
     path = _path_of(kind, e, round, folder)
     if _read(path) is None:
         with claim(path):

@@ -1,8 +1,16 @@
-"""Child processes that leave Ctrl-C to their parent."""
+"""How many processes there is room for, and children that leave Ctrl-C to their parent."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
+
+
+def cores() -> int:
+    """The cores this process may use: Slurm and containers give it fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextlib.contextmanager

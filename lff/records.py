@@ -102,6 +102,13 @@ class Record:
         return row
 
 
+# The columns of `Record.summary`, also of a table without any record.
+SUMMARY = (
+    "id", *(field.name for field in fields(Experiment)), *METRICS, "cv", "true_positive_rate",
+    "false_positive_rate", "aggregation_seconds", "seconds", "data_source", "code",
+)  # fmt: skip
+
+
 def dump(content: dict[str, Any]) -> str:
     """JSON with one line per top-level value and per round, for readable files and diffs."""
     lines = []
@@ -233,9 +240,7 @@ def load_records(folder: Path | None = None, scale: str | None = None):
 def _table(found: Iterable[Record]):
     import pandas as pd
 
-    rows = [record.summary() for record in found]
-    columns = ["id", *(field.name for field in fields(Experiment))]
-    return pd.DataFrame(rows, columns=None if rows else columns)
+    return pd.DataFrame([record.summary() for record in found], columns=SUMMARY)
 
 
 def load_histories(folder: Path | None = None, scale: str | None = None):

@@ -1,5 +1,7 @@
 """One whole run: named, recorded once, and resumed where it was killed."""
 
+import inspect
+import json
 import logging
 import os
 import time
@@ -22,8 +24,9 @@ from lff.checkpoints import (
 )
 from lff.defenses import get_defense
 from lff.defenses.options import format_options, parse_options
+from lff.defenses.registry import Defense
 from lff.engines import check_engine
-from lff.errors import InputError, unknown
+from lff.errors import InputError, TrainingError, unknown
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
 from lff.paths import results_dir
@@ -48,8 +51,22 @@ def experiment(
     """
     e = benchmarks.experiment(benchmark, **settings)
     options = parse_options(defense_options)
-    get_defense(e.defense).check(options)
+    _check_options(get_defense(e.defense), options)
     return e.replace(defense_options=format_options(options), user_code=_user_code(e))
+
+
+def _check_options(defense: Defense, options: dict[str, Any]) -> None:
+    """Refuse options a defense does not have, lacks, or that an experiment cannot write down."""
+    defense.check(options)
+    for name, default in defense.options().items():
+        if default is inspect.Parameter.empty and name not in options:
+            raise InputError(f"defense {defense.name!r} needs the option {name}")
+    for name, value in options.items():
+        if parse_options(format_options({name: value})) != {name: value}:
+            raise InputError(
+                f"option {name} of {defense.name} cannot be {value!r}: a text must hold no comma "
+                "and must not read as a number or another JSON value"
+            )
 
 
 def check_code(e: Experiment) -> None:
@@ -104,7 +121,7 @@ def run(
                     record = _play(federation, progress, folder, on_round)
             discard(checkpoint_path(e, folder))
     else:
-        _compare_data(record)
+        _compare_origin(record)
     return record
 
 
@@ -133,8 +150,13 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _compare_data(record: Record) -> None:
-    """Warn if a record was made from another form of its data set than the cache now holds."""
+def _compare_origin(record: Record) -> None:
+    """Warn if a record was made by other code of the method than the present one, or from another
+    form of its data set than the cache now holds."""
+    if record.code == "other":
+        logger.warning(
+            "the record %s was made by other code of lff; remove it to run it again", record.id
+        )
     e, made_from = record.experiment, record.provenance["data"]
     here = data.at_hand(BENCHMARKS[e.benchmark].dataset) if e.data == "real" else None
     if here and here[1] != made_from["checksum"]:
@@ -165,6 +187,7 @@ def _play(
         with bar(total=e.rounds, initial=done, desc=title, unit="round", show=progress) as shown:
             while len(state.history) < e.rounds:
                 entry = federation.play_round()
+                _check_entry(e, entry)
                 state = federation.checkpoint()
                 shown.set_postfix(_postfix(entry))
                 shown.update()
@@ -182,6 +205,18 @@ def _play(
             keeper.keep(state)
         raise
     return record
+
+
+def _check_entry(e: Experiment, entry: dict[str, Any]) -> None:
+    """Refuse what a record cannot hold, before more rounds are played for it."""
+    for name, value in entry["saw"].items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise TrainingError(
+                f"defense {e.defense!r} puts into saw[{name!r}] what no record can hold ({error}); "
+                "give numbers, texts, lists of them, or a tensor"
+            ) from error
 
 
 class _Keeper:

@@ -24,12 +24,13 @@ from lff.errors import InputError, unknown
 from lff.forecast import cost
 from lff.html import write_report
 from lff.notebook import Parameters
-from lff.paths import home_dir, notebooks_dir, results_dir, study_dir
+from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
 from lff.plan import looking_seconds, missing_runs
 from lff.progress import bar
 from lff.runs import choose_device
 from lff.sweep import run_all
 from lff.workers import default_jobs
+from lff.writing import unwritable
 
 NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
 PRIOR_SECONDS = 30.0  # of work, before its pace outweighs what was expected
@@ -77,8 +78,11 @@ def run_study(
     """
     chosen = notebooks(names)
     settings = _checked(parameters, chosen)
-    folder = study_dir() / settings.scale
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = study_dir() / settings.products
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     stems = [path.stem for path in chosen]
     wanted = missing_runs(stems, settings) if settings.compute else {}
     at_once = jobs or default_jobs(choose_device(settings.device))
@@ -216,7 +220,8 @@ def _execute(path: Path, executed: Path, parameters: dict[str, Any]) -> tuple[bo
     Returns whether it was executed, and the error, if any.
     """
     key = _key(_code_key(path, parameters), _records_key())
-    if executed.exists() and _key_of(executed) == key:
+    drawn = figures_dir() / Parameters(**_own_parameters(path, parameters)).products
+    if executed.exists() and drawn.exists() and _key_of(executed) == key:
         return False, ""
     try:
         with TemporaryDirectory() as sockets:

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from importlib.metadata import entry_points
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from lff import records
+from lff.attacks import get_attack
 from lff.benchmarks import BENCHMARKS, Experiment
 from lff.cluster import run_in_cluster
 from lff.crew import check_address, hired
+from lff.defenses.registry import ENTRY_POINTS, get_defense
 from lff.errors import InputError, unknown
 from lff.forecast import cost
 from lff.monitor import Monitor, Outcome
@@ -37,6 +40,9 @@ def grid(
     for name, value in {**lists, "seeds": seeds}.items():
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise InputError(f"{name} must be a list, not {value!r}")
+    benchmarks, defenses, attackers, seeds = map(list, (benchmarks, defenses, attackers, seeds))
+    if not seeds:
+        raise InputError("seeds must name at least one seed, not []")
     experiments = []
     for benchmark in benchmarks or BENCHMARKS:
         cells = SCALES[scale].grid(benchmark)
@@ -46,6 +52,16 @@ def grid(
             chosen = {"defense": defense, "attackers": ratio, "seed": seed, **settings}
             experiments.append(experiment(benchmark, scale=scale, **chosen))
     return experiments
+
+
+def _travels(e: Experiment) -> bool:
+    """Whether another process knows this experiment's defense and attack by their names."""
+    if not e.user_code:
+        return True
+    entries = entry_points(group=ENTRY_POINTS)
+    known = {"lff", *(entry.module.split(".")[0] for entry in entries)}
+    modules = [get_defense(e.defense).factory.__module__, get_attack(e.attack).__module__]
+    return {name.split(".")[0] for name in modules} <= known
 
 
 def run_all(
@@ -63,7 +79,8 @@ def run_all(
     By default they are spread over processes of this machine, one per core; with the address of a
     Dask scheduler as `cluster` (`tcp://host:8786`), over its workers. Records appear in `folder`
     as each run ends, and `on_end` is told. A run whose worker crashes or is killed is tried once
-    more. Experiments with a defense or attack of the caller's own run in this process.
+    more. Experiments with a defense or attack of the caller's own run in this process, unless it
+    comes from an installed package, which other processes can import.
     """
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise InputError(f"jobs must be a whole number of at least 1, not {jobs!r}")
@@ -79,8 +96,8 @@ def run_all(
         else:
             outcome.done.append(e)
     waiting.sort(key=cost, reverse=True)
-    here = [e for e in waiting if e.user_code]
-    away = [e for e in waiting if not e.user_code]
+    here = [e for e in waiting if not _travels(e)]
+    away = [e for e in waiting if _travels(e)]
     at_once = jobs or 1
     if cluster is None or here:
         chosen = choose_device(device)

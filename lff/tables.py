@@ -169,9 +169,7 @@ def runtime(results: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataF
 
 
 def with_seconds_per_round(results: pd.DataFrame) -> pd.DataFrame:
-    """A table of runs, also an empty one, with the seconds of one aggregation as `per_round`."""
-    if results.empty:
-        return results.assign(per_round=[])
+    """A table of runs with the seconds of one aggregation as `per_round`."""
     return results.assign(per_round=results["aggregation_seconds"] / results["rounds"])
 
 

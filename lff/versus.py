@@ -50,8 +50,6 @@ def headline(results: pd.DataFrame, ratio: float = 40, otherwise: float = 30) ->
 
 def each_cell(results: pd.DataFrame) -> pd.DataFrame:
     """The same numbers as the headline's of every cell of which there is a run."""
-    if results.empty:  # no run yet: a table without columns
-        results = pd.DataFrame(columns=[*CELL, "seed", "src_acc", "asr", "cv"])
     return _beside(results, pd.MultiIndex.from_frame(results[CELL].drop_duplicates()))
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ import torch
 from lff.benchmarks import Experiment
 from lff.forecast import cost
 from lff.monitor import Monitor
-from lff.processes import deaf_to_interrupts
+from lff.processes import cores, deaf_to_interrupts
 from lff.runs import choose_device, run
 
 ATTEMPTS = 2  # of a run whose worker dies
@@ -26,13 +25,13 @@ WORTH_WORKERS = 60.0  # seconds; starting processes takes some
 
 def default_jobs(device: torch.device) -> int:
     """One run per core, or per GPU."""
-    return torch.cuda.device_count() if device.type == "cuda" else os.cpu_count() or 1
+    return torch.cuda.device_count() if device.type == "cuda" else cores()
 
 
 def sensible_workers(e: Experiment, device: str, engine: str) -> int:
     """How many processes a single run's peers are spread over: all cores, if it is worth it."""
     on_cpu = choose_device(device).type == "cpu" and engine != "stacked"
-    return (os.cpu_count() or 1) if on_cpu and cost(e) > WORTH_WORKERS else 1
+    return cores() if on_cpu and cost(e) > WORTH_WORKERS else 1
 
 
 def attempt(

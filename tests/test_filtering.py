@@ -229,6 +229,12 @@ def test_the_denser_cluster_is_asked_for_where_attackers_and_honest_peers_are_to
     assert math.radians(honest) == pytest.approx((2 + 1 + 2.5) / 3)
 
 
+def test_a_round_without_a_bad_cluster_says_nothing_of_density():
+    e = experiment()
+    record_scores(e, [(0, 0)] * 4, [[0.5, 0.5]] * 4)
+    assert filtering.premise([e]).empty
+
+
 def test_one_peer_dropped_alone_is_counted_apart():
     e = experiment()
     record(e, [(0, 1), (1, 0), (0, 2), (0, 0)])

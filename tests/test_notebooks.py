@@ -1,5 +1,6 @@
 """The notebooks as committed: their structure; that they run is nbval's to check."""
 
+import ast
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import pytest
 
 import lff
 from lff import figures, plan
+from lff.benchmarks import Experiment
 from lff.defenses import registry
 from lff.errors import InputError
 from lff.notebook import DECLARED, Parameters, parameters
@@ -78,8 +80,23 @@ class TestNotebook:
         code = code_cells(path)
         assert 2 * (len(cells) - len(code)) >= len(code)
 
+    def test_a_name_means_one_thing(self, path):
+        """A cell that is run again must not see what a later one made of its names."""
+        cells = [ast.parse(cell.source).body for cell in code_cells(path)]
+        named = [{name for statement in cell for name in assigned(statement)} for cell in cells]
+        again = [name for i, names in enumerate(named) for name in names & set().union(*named[:i])]
+        assert set(again) <= {"figure"}
+
     def test_ends_with_assertions(self, path):
         assert "assert " in code_cells(path)[-1].source
+
+
+def assigned(statement: ast.stmt) -> set[str]:
+    """The names that an assignment at the top of a cell gives a meaning."""
+    if not isinstance(statement, ast.Assign):
+        return set()
+    nodes = [node for target in statement.targets for node in ast.walk(target)]
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def test_every_figure_function_is_used_by_some_notebook():
@@ -95,6 +112,17 @@ def test_parameters_are_taken_from_the_notebook():
     assert chosen.seeds == [1, 2]
     assert chosen.benchmarks == []
     assert chosen.compute
+
+
+def test_other_seeds_and_selections_do_not_replace_the_products_of_the_study():
+    assert Parameters(scale="laptop").products == "laptop"
+    assert Parameters(scale="laptop", seeds=[0, 1, 2]).products == "laptop/seeds-0-1-2"
+    assert Parameters(seeds=[3]).products == "smoke/seeds-3"
+    one, other = Parameters(ratios=[30]), Parameters(ratios=[40])
+    assert one.products.startswith("smoke/selection-")
+    assert one.products != other.products
+    both = Parameters(seeds=[3], ratios=[30]).products
+    assert both == one.products.replace("smoke", "smoke/seeds-3")
 
 
 def test_lists_may_come_as_text_as_papermill_passes_them():
@@ -170,27 +198,36 @@ def test_with_compute_off_only_what_is_recorded_is_there(tiny):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_what_its_plan_says(path, monkeypatch):
     """The cells with `run_all` recording what it is asked for; a cell may fail of its lack."""
-    asked = []
+    asked, looked, run_again = [], [], []
 
     def note(experiments, **_):
         asked.extend(experiments)
         return Outcome(done=list(experiments))
 
-    def never(*_, **__):
-        raise AssertionError("a run outside the plan")
+    def look(e, **_):
+        looked.append(e)
+        raise LookupError("nothing to see")
+
+    def take(e, **_):
+        run_again.extend([e] if isinstance(e, Experiment) else e)
+        raise LookupError("no record")
 
     monkeypatch.setattr("lff.notebook.run_all", note)
-    monkeypatch.setattr("lff.runs.run", never)
-    monkeypatch.setattr("lff.sweep.run_all", never)
+    monkeypatch.setattr("lff.runs.run", take)
+    monkeypatch.setattr("lff.sweep.run_all", take)
     for name in ("components", "good_and_bad"):
-        monkeypatch.setattr(f"lff.observations.{name}", never)
+        monkeypatch.setattr(f"lff.observations.{name}", look)
     monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
     namespace = {}
     for cell in code_cells(path):
         with contextlib.suppress(Exception):
             exec(cell.source, namespace)
-    ours = {e for e in asked if not e.user_code}
-    assert ours == set(plan.PLANS[path.stem].runs(Parameters()))
+    planned = set(plan.PLANS[path.stem].runs(Parameters()))
+    assert {e for e in asked if not e.user_code} == planned
+    assert {e for e in run_again if not e.user_code} <= planned
+    foreseen = {e for _, looks in plan.PLANS[path.stem].looks for e in looks(Parameters())}
+    assert set(looked) <= foreseen
+    assert bool(looked) == bool(foreseen)
 
 
 def test_nbval_alone_works_in_folders_of_its_session(tmp_path):

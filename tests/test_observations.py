@@ -11,7 +11,8 @@ from sklearn.metrics import silhouette_score
 import lff
 from lff import observations
 from lff.analysis import compare, compare_updates, principal_components, views
-from lff.errors import RecordError
+from lff.attacks import _attacks
+from lff.errors import InputError, RecordError
 from lff.federation import Federation
 
 
@@ -76,6 +77,37 @@ def test_a_good_and_a_bad_update_differ_in_labels_only(tiny):
     angles = table["angle"]
     assert angles["relevant neurons"] > 10 * max(angles["non-relevant neurons"], 0.1)
     assert list(table.index[:2]) == ["whole, with BatchNorm statistics", "whole"]
+
+
+def test_an_attack_may_flip_in_place(tiny, monkeypatch):
+    monkeypatch.setattr("lff.attacks._attacks", dict(_attacks))
+
+    @lff.attack("in_place")
+    def in_place(labels, source_class, target_class):
+        labels[labels == source_class] = target_class
+        return labels
+
+    for_good = observations.good_and_bad(lff.experiment("mnist-iid", **tiny), 0, device="cpu")
+    e = lff.experiment("mnist-iid", attack="in_place", **tiny)
+    assert observations.good_and_bad(e, 0, device="cpu").equals(for_good)
+
+
+def test_a_model_of_one_output_neuron_has_no_other():
+    federation = Federation(lff.experiment("imdb", scale="smoke", rounds=1, examples=200, peers=4))
+    updates = federation.collect_updates()
+    rows = compare_updates(updates, 1, 0)
+    assert "non-relevant neurons" not in rows
+    assert rows["relevant neurons"] == rows["output layer"]
+    seen = views(updates, 1, 0)
+    assert torch.equal(seen["relevant neurons"], seen["output layer"])
+
+
+def test_what_cannot_be_looked_at_is_refused(tiny):
+    extreme = lff.experiment("mnist-extreme", **tiny)
+    with pytest.raises(InputError, match=r"no peer of .* holds both classes 7 and 1"):
+        observations.good_and_bad(extreme, 0, device="cpu")
+    with pytest.raises(InputError, match="round must be a whole number of at least 0, not -1"):
+        observations.components(extreme, -1, device="cpu")
 
 
 def test_an_observation_is_made_once_and_checked(tiny, monkeypatch):

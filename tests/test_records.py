@@ -94,7 +94,11 @@ def test_load_histories_is_a_table_of_rounds(record):
 
 def test_tables_of_no_records_are_empty():
     assert len(lff.load_records()) == 0
-    assert "benchmark" in lff.load_records().columns
+
+
+def test_a_table_without_records_has_the_same_columns(record, tmp_path):
+    assert tuple(record.summary()) == records.SUMMARY
+    assert tuple(lff.load_records(tmp_path).columns) == records.SUMMARY
 
 
 def test_records_stay_small(record):

@@ -13,7 +13,7 @@ from lff import observations, provenance, records, runs, tables
 from lff.attacks import _attacks
 from lff.checkpoints import checkpoint_path, load_checkpoint
 from lff.defenses.registry import _defenses, get_defense
-from lff.errors import InputError
+from lff.errors import InputError, TrainingError
 from lff.federation import Federation
 from lff.fingerprint import fingerprint
 from lff.products import about_looks
@@ -337,6 +337,44 @@ def test_an_experiment_of_other_code_is_refused(registries, tiny):
     record = lff.run(e)
     define(1)
     assert lff.run(e).history == record.history
+
+
+@pytest.mark.parametrize("seen", [np.ones(2), np.int64(1), {"nested": float("nan")}])
+def test_what_no_record_can_hold_is_refused_in_the_first_round(seen, registries, tiny):
+    @lff.defense("mine")
+    def mine(updates):
+        assert updates.round == 0
+        return lff.Decision(aggregate=updates.weights[0], saw={"odd": seen})
+
+    with pytest.raises(
+        TrainingError, match=r"defense 'mine' puts into saw\['odd'\] what no record"
+    ):
+        lff.run("mnist-iid", defense="mine", **tiny)
+
+
+def test_options_that_are_lacking_or_cannot_be_written_are_refused(registries, tiny):
+    @lff.defense("mine")
+    def mine(updates, *, share, mode="a"):
+        return lff.Decision(aggregate=updates.weights[0])
+
+    def named(**options):
+        return runs.experiment("mnist-iid", defense="mine", defense_options=options, **tiny)
+
+    with pytest.raises(InputError, match="defense 'mine' needs the option share"):
+        named()
+    for wrong in ("a,share=5", "1", "true"):
+        with pytest.raises(InputError, match="option mode of mine cannot be"):
+            named(share=0.5, mode=wrong)
+    assert named(share=0.5, mode="b").defense_options == "mode=b,share=0.5"
+
+
+def test_a_record_of_other_code_is_taken_with_a_warning(tiny, monkeypatch, caplog):
+    first = lff.run("mnist-iid", progress=False, **tiny)
+    assert lff.run("mnist-iid", **tiny).history == first.history
+    assert not caplog.text
+    monkeypatch.setattr(records, "method", lambda: "other")
+    lff.run("mnist-iid", **tiny)
+    assert f"{first.id} was made by other code" in caplog.text
 
 
 def test_a_class_that_would_forget_is_refused(registries):

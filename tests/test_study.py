@@ -1,5 +1,7 @@
 """The study's command: what it runs, what it reports when a notebook fails, and its report."""
 
+import shutil
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -12,12 +14,18 @@ from lff.records import find
 from lff.study import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
+DRAWS = """
+from lff.notebook import Parameters
+from lff.paths import figures_dir
+(figures_dir() / Parameters(scale, seeds).products).mkdir(parents=True, exist_ok=True)
+"""
 
 
 def notebook(path, *code: str) -> None:
     declared = 'scale = "smoke"\nseeds = [0]\ncompute = True'
     tagged = new_code_cell(declared, metadata={"tags": ["parameters"]})
-    cells = [new_markdown_cell(f"# Title of {path.stem}"), tagged, *map(new_code_cell, code)]
+    code = map(new_code_cell, [*code, DRAWS])
+    cells = [new_markdown_cell(f"# Title of {path.stem}"), tagged, *code]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
 
@@ -36,7 +44,7 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, 
     outcome = run_study([], PARAMETERS | {"seeds": [3]}, say=said.append)
     assert outcome.executed == ["01_good"]
     assert list(outcome.failed) == ["00_bad"]
-    executed = own_folders / "lff_study" / "smoke" / "00_bad.ipynb"
+    executed = own_folders / "lff_study" / "smoke" / "seeds-3" / "00_bad.ipynb"
     assert f"cell 4 of {executed}: ValueError: on purpose" in said[0]  # parameters are injected
     page = outcome.report.read_text()
     assert "seeds are [3]" in page
@@ -50,6 +58,8 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, 
     again = run_study([], PARAMETERS | {"seeds": [3]})
     assert again.executed == ["00_bad"]
     assert again.up_to_date == ["01_good"]
+    shutil.rmtree(own_folders / "lff_figures")
+    assert run_study(["01_good"], PARAMETERS | {"seeds": [3]}).executed == ["01_good"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -91,6 +101,13 @@ def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
 def test_mistakes_are_refused_before_anything_runs(names, parameters, message):
     with pytest.raises(InputError, match=message):
         run_study(names, PARAMETERS | parameters)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LFF_STUDY", str(tmp_path / "file" / "study"))
+    assert main(["study", "--scale", "smoke", "01_setup"]) == 2
+    assert str(tmp_path / "file" / "study" / "smoke") in capsys.readouterr().err
 
 
 def test_parameters_on_the_command_line_are_json_or_text():

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 import lff
 from lff import records, workers
@@ -45,6 +46,19 @@ def test_unknown_names_are_refused_before_anything_runs():
         lff.grid(scale="qiuck")
     with pytest.raises(InputError, match="unknown benchmark 'mnist'"):
         lff.grid(["mnist"])
+
+
+def test_combinations_may_come_from_iterators(tiny):
+    given = (["mnist-iid", "mnist-mild"], ["fedavg", "median"], [0, 30], [0, 1])
+    assert lff.grid(*map(iter, given), **tiny) == lff.grid(*given, **tiny)
+    assert lff.grid(iter([]), ["fedavg"], [0]) == lff.grid([], ["fedavg"], [0])
+    with pytest.raises(InputError, match="at least one seed"):
+        lff.grid(seeds=iter([]))
+
+
+def test_there_is_one_job_per_core_that_may_be_used(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7})
+    assert workers.default_jobs(torch.device("cpu")) == 3
 
 
 def test_long_runs_come_first(tiny):
@@ -113,6 +127,29 @@ def test_a_defense_of_the_callers_own_runs_beside_the_others(tiny, monkeypatch):
     runs = lff.grid(["mnist-iid"], ["mine", "fedavg", "median"], [0], **tiny)
     outcome = lff.run_all(runs, jobs=2, progress=False)
     assert set(outcome.done) == set(runs)
+
+
+def test_a_defense_of_an_installed_package_goes_to_the_workers(own_folders, tmp_path):
+    (tmp_path / "theirs.py").write_text(
+        "import os, lff\n"
+        "@lff.defense('theirs')\n"
+        "def theirs(updates):\n"
+        "    mean = updates.weights.mean(dim=0)\n"
+        "    return lff.Decision(aggregate=mean, saw={'process': os.getpid()})\n"
+    )
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lff.defenses]\ntheirs = theirs\n")
+    sweep = "sweep --scale smoke --benchmarks mnist-iid --defenses theirs --ratios 0 30 --jobs 2"
+    started = subprocess.Popen(
+        [sys.executable, "-m", "lff.cli", *sweep.split()],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    assert started.wait() == 0
+    found = [record.history[0]["saw"]["process"] for record in records.iterate(scale="smoke")]
+    assert len(found) == len(set(found)) == 2
+    assert started.pid not in found
 
 
 def left(group):

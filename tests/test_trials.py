@@ -4,11 +4,17 @@ import runpy
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from helpers import updates_with_gradients
 
 import lff
 from lff import trials
 from lff.defenses import registry
+from lff.defenses.foolsgold import foolsgold_weights
+from lff.defenses.geometry import cosines
+from lff.federation import Federation
 from lff.filtering import LOCKED, NEVER, RECOVERED
 
 
@@ -111,3 +117,54 @@ def test_lfighter_in_company_drops_nobody_alone(monkeypatch):
     alone = [len(dropped) for dropped in theirs].index(1)
     assert ours[:alone] == theirs[:alone]
     assert set(theirs[alone]) < set(ours[alone])
+
+
+@pytest.fixture
+def released(monkeypatch):
+    monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
+    return runpy.run_path(str(Path(__file__).parents[1] / "docs" / "as_released.py"))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "of_2022", "of_2024"),
+    [
+        ([[1, 0], [1, 1]], 1 - 0.5**0.5, 1),  # both alike: subtracted, the identity makes it 1
+        ([[1, 0], [-1, 0]], 2, 2),
+        ([[1, 0], [0, 1], [-1, 0]], 1 + (1 + 0 + 1) / 3, 1 + (1 + 0 + 1) / 3),
+        ([[3, 4]], 0, 1),
+    ],
+)
+def test_the_released_dissimilarity_by_hand(cluster, of_2022, of_2024, released):
+    for identity, truth in ((False, of_2022), (True, of_2024)):
+        found = released["dissimilarity"](torch.tensor(cluster, dtype=torch.float64), identity)
+        assert found == pytest.approx(truth)
+
+
+def test_the_released_filter_drops_the_smaller_denser_cluster(released):
+    """Six honest peers move neurons 0 and 1 in many directions, four attackers in one."""
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(10, 3, 5))
+    gradients[:, 2] /= 100
+    gradients[6:, :2] = 5 + rng.normal(size=(4, 2, 5)) / 100
+    for identity in (False, True):
+        decision = released["released_lfighter"](
+            updates_with_gradients(gradients), identity=identity
+        )
+        assert sorted(decision.saw["neurons"]) == [0, 1]
+        assert decision.weights.tolist() == pytest.approx([1 / 6] * 6 + [0] * 4)
+
+
+def test_the_released_foolsgold_sums_the_gradients_of_batches(released, tiny, monkeypatch):
+    """Without momentum and weight decay they are the update over the learning rate."""
+    e = lff.experiment("mnist-iid", momentum=0.0, weight_decay=0.0, **tiny)
+    monkeypatch.setattr("lff.training.make_optimizer", released["summing"])
+    updates = Federation(e).collect_updates()
+    sums = torch.stack(list(released["SUMS"]))
+    assert torch.allclose(sums, updates.gradients, atol=1e-4)
+    rule = released["ReleasedFoolsGold"]()
+    weights = rule(updates).saw["scores"]
+    layer = updates.output_layer[:, :, :-1].flatten(1)
+    assert torch.allclose(weights, foolsgold_weights(cosines(layer)), atol=1e-3)
+    resumed = released["ReleasedFoolsGold"]()
+    resumed.load_state_dict(rule.state_dict())
+    assert torch.equal(resumed.history, rule.history)

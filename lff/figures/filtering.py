@@ -35,7 +35,7 @@ def filtering(rounds: pd.DataFrame, about: str, asked: Collection[Row] = ()) -> 
     benchmarks = [b for b in BENCHMARKS if any(row[0] == b for row in rows)]
     lines = {b: [row for row in rows if row[0] == b] for b in benchmarks}
     if not benchmarks:
-        raise InputError("no attacked run of LFighter to show, and none was asked for")
+        return _nothing(f"{about}; no attacked run of LFighter was asked for")
     heights = [max(0.35, 0.085 * len(lines[b])) for b in benchmarks]
     with journal():
         figure = new_figure(WIDTH, sum(heights) + 0.42 * len(benchmarks) + 0.7)
@@ -57,6 +57,13 @@ def filtering(rounds: pd.DataFrame, about: str, asked: Collection[Row] = ()) -> 
             figure,
             f"{about}; one line per attacker ratio and seed; hatched: not run, or nothing to name",
         )
+    return figure
+
+
+def _nothing(why: str) -> Figure:
+    with journal():
+        figure = new_figure(WIDTH, 0.5)
+        caption(figure, why)
     return figure
 
 

@@ -37,8 +37,9 @@ def runtime(table: pd.DataFrame, about: str) -> Figure:
         for ax in axes[:, 0]:
             ax.set_ylabel("seconds per round")
         times = [spread for spread in table["per_round"] if isinstance(spread, Spread)]
-        low, high = min(s.low for s in times), max(s.high for s in times)
-        axes[0, 0].set_ylim(low / 2, high * 4)
+        if times:
+            low, high = min(s.low for s in times), max(s.high for s in times)
+            axes[0, 0].set_ylim(low / 2, high * 4)
         note = "; numbers: seconds over all rounds"
         if several(table):
             note += "; bars: mean, lines: range of the seeds"

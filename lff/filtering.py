@@ -10,7 +10,7 @@ from math import degrees
 
 import pandas as pd
 
-from lff.benchmarks import Experiment
+from lff.benchmarks import BENCHMARKS, Experiment
 from lff.claims.measures import ROBUST
 from lff.claims.registry import learned
 from lff.metrics import averaged_rounds
@@ -172,6 +172,38 @@ def wrong_clusters(experiments: Iterable[Experiment]) -> pd.DataFrame:
             rows.append({**run_columns(e), "round": entry["round"] + 1, **_clusters(entry)})
     table = pd.DataFrame(rows, columns=["id", *RUN, "round", *CLUSTERS])
     return labelled(table.drop(columns=["id", "defense"]).set_index([*CELL, "seed", "round"]))
+
+
+SEEN, UNSEEN = "source class among the two neurons", "not among them"
+
+
+def by_source_neuron(experiments: Iterable[Experiment]) -> pd.DataFrame:
+    """What becomes of attackers in rounds in which LFighter looks at the source class's neuron, and
+    in those in which it does not.
+
+    Per benchmark: how many rounds there are, which percentage of the attackers was dropped, and in
+    which percentage of the rounds all of them were. Where it chooses two of several neurons for
+    all peers, so not in Extreme.
+    """
+    rows = []
+    for e in experiments:
+        record = find(e) if e.defense == LFIGHTER and e.attackers else None
+        for entry in record.history if record else []:
+            neurons, caught = entry["saw"].get("neurons", []), entry["caught"]
+            if len(neurons) == 2 < len(entry["magnitudes"]):
+                share = caught["true_positives"] / caught["attackers"]
+                looked = SEEN if e.source_class in neurons else UNSEEN
+                rows.append({**run_columns(e), "looked": looked, "share": 100 * share})
+    table = pd.DataFrame(rows, columns=["id", *RUN, "looked", "share"])
+    grouped = table.assign(all=100.0 * (table["share"] == 100)).groupby(["benchmark", "looked"])
+    columns = {
+        "rounds": grouped.size(),
+        "attackers dropped (%)": grouped["share"].mean(),
+        "all attackers dropped (% of rounds)": grouped["all"].mean(),
+    }
+    wanted = [(b, looked) for b in BENCHMARKS for looked in (SEEN, UNSEEN)]
+    means = pd.DataFrame(columns)
+    return labelled(means.reindex([row for row in wanted if row in means.index]))
 
 
 def premise(experiments: Iterable[Experiment]) -> pd.DataFrame:

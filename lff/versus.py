@@ -48,6 +48,24 @@ def headline(results: pd.DataFrame, ratio: float = 40, otherwise: float = 30) ->
     return _beside(results, pd.MultiIndex.from_tuples(cells, names=CELL))
 
 
+def at_a_glance(results: pd.DataFrame, ratio: float = 50) -> pd.DataFrame:
+    """Our Src-Acc in percent, per benchmark: what there is to lose (FedAvg without attack), what
+    FedAvg and LFighter keep of it at one attacker ratio."""
+    scaled = results.assign(src_acc=100 * results["src_acc"])
+    means = over_seeds(scaled, ["benchmark", "defense", "attackers"], ["src_acc"])["src_acc"]
+    cells = {
+        "FedAvg, no attack": ("fedavg", 0.0),
+        f"FedAvg, {ratio:g}% attackers": ("fedavg", float(ratio)),
+        f"LFighter, {ratio:g}% attackers": ("lfighter", float(ratio)),
+    }
+    rows = pd.Index(BENCHMARKS, name="benchmark")
+    columns = {
+        label: means.reindex([(b, *cell) for b in BENCHMARKS]).set_axis(rows)
+        for label, cell in cells.items()
+    }
+    return labelled(pd.DataFrame(columns))
+
+
 def each_cell(results: pd.DataFrame) -> pd.DataFrame:
     """The same numbers as the headline's of every cell of which there is a run."""
     return _beside(results, pd.MultiIndex.from_frame(results[CELL].drop_duplicates()))

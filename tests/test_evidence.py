@@ -44,11 +44,12 @@ def tables(committed) -> dict[str, str]:
     assert len(results)
     return {
         "headline_by_method": markdown(versus.by_method(versus.headline(results))),
+        "glance": markdown(versus.at_a_glance(results).map(lambda cell: f"{cell.mean:.0f}")),
         "claims_tally": markdown(claims.tally(verdicts)),
     }
 
 
-@pytest.mark.parametrize("name", ["headline_by_method", "claims_tally"])
+@pytest.mark.parametrize("name", ["glance", "headline_by_method", "claims_tally"])
 def test_the_readme_shows_what_the_committed_records_say(tables, name):
     committed = (LAPTOP / f"{name}.md").read_text(encoding="utf-8")
     assert committed.startswith(tables[name])

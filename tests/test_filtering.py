@@ -235,6 +235,16 @@ def test_a_round_without_a_bad_cluster_says_nothing_of_density():
     assert filtering.premise([e]).empty
 
 
+def test_rounds_are_told_apart_by_whether_the_source_class_is_looked_at():
+    """Four attackers of class 7; those who look at it drop 4 and 3 of them, the others 1 and 0."""
+    e = experiment()
+    record(e, [(4, 0), (1, 0), (3, 2), (0, 1)], neurons=[(7, 1), (1, 2), (3, 7), (0, 4)])
+    table = filtering.by_source_neuron([e, experiment(seed=1), experiment(defense="fedavg")])
+    assert table.loc[("MNIST-Mild", filtering.SEEN)].tolist() == [2, 87.5, 50]
+    assert table.loc[("MNIST-Mild", filtering.UNSEEN)].tolist() == [2, 12.5, 0]
+    assert filtering.by_source_neuron([experiment(seed=1)]).empty
+
+
 def test_one_peer_dropped_alone_is_counted_apart():
     e = experiment()
     record(e, [(0, 1), (1, 0), (0, 2), (0, 0)])

@@ -253,7 +253,7 @@ def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
 
 
 def test_the_readme_maps_every_product_to_the_notebook_that_makes_it():
-    """Each file in the map is saved by the notebook of its row, and every figure is in the map."""
+    """Each file in the map is saved by the notebook of its row, and every product is in the map."""
     readme = (NOTEBOOKS[0].parents[1] / "README.md").read_text()
     study = readme.split("## The study")[1].split("\n## ")[0]
     rows = [line.split(" | ") for line in study.splitlines() if re.match(r"\|.*\d\d_\w+.*\|", line)]
@@ -267,7 +267,7 @@ def test_the_readme_maps_every_product_to_the_notebook_that_makes_it():
             stem = file.split("/")[-1].split("<")[0].removesuffix("mnist-mild")
             assert f'"{stem}"' in code or f'"{stem}{{' in code, file
             mapped.add(stem)
-    saved = re.compile(r'save_figure\([^"]*f?"(\w+)', re.DOTALL)
+    saved = re.compile(r'save_(?:figure|table)\([^"]*f?"(\w+)', re.DOTALL)
     for path in NOTEBOOKS:
         for stem in saved.findall("\n".join(c.source for c in code_cells(path))):
             families = (name for name in mapped if name.endswith("_"))

@@ -154,6 +154,16 @@ def test_the_headline_is_at_40_percent_or_where_more_methods_were_run():
     assert ("IMDB", 30, "FedAvg") in versus.headline(more).index
 
 
+def test_at_a_glance_is_the_source_class_with_and_without_attack():
+    there = results(("imdb", "fedavg", 0.0, 0), ("imdb", "fedavg", 50.0, 0),
+                    ("imdb", "lfighter", 50.0, 0), ("imdb", "lfighter", 50.0, 1),
+                    ("imdb", "lfighter", 40.0, 0), src_acc=[0.9, 0.1, 0.8, 0.6, 0.2])  # fmt: skip
+    table = versus.at_a_glance(there)
+    assert [cell.mean for cell in table.loc["IMDB"]] == pytest.approx([90, 10, 70])
+    assert table.drop(index="IMDB").isna().all(axis=None)
+    assert "LFighter, 40% attackers" in versus.at_a_glance(there, 40)
+
+
 def test_each_cell_that_was_run_stands_beside_the_papers():
     there = results(("imdb", "lfighter", 30.0, 0), ("imdb", "lfighter", 30.0, 1),
                     ("mnist-mild", "fedavg", 40.0, 0), src_acc=[0.5, 0.7, 0.1])  # fmt: skip
@@ -161,7 +171,7 @@ def test_each_cell_that_was_run_stands_beside_the_papers():
     assert list(table.index) == [("IMDB", 30, "LFighter"), ("MNIST-Mild", 40, "FedAvg")]
     assert table["Src-Acc (%), ours"].iloc[0].values == pytest.approx((50, 70))
     assert table["CV, paper"].iloc[1] == Spread((0.27,))
-    nothing = versus.each_cell(there.iloc[:0, :0])
+    nothing = versus.each_cell(there.iloc[:0])
     assert nothing.empty
     assert list(nothing.columns) == list(table.columns)
 

@@ -168,3 +168,17 @@ def test_the_released_foolsgold_sums_the_gradients_of_batches(released, tiny, mo
     resumed = released["ReleasedFoolsGold"]()
     resumed.load_state_dict(rule.state_dict())
     assert torch.equal(resumed.history, rule.history)
+
+
+def test_whom_the_first_round_drops_is_counted():
+    """Three attackers agree in the weights' gradients, but biases pull one of them elsewhere."""
+    script = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "first_round.py"))
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(9, 2, 5))
+    gradients[:3] = 8 + rng.normal(size=(3, 2, 5)) / 100
+    gradients[:, :, -1] = 0
+    gradients[2, :, -1] = 1000
+    updates = updates_with_gradients(gradients)
+    attackers = torch.arange(9) < 3
+    assert script["dropped"](updates, attackers, [0, 1], biases=False) == {(3, 0)}
+    assert script["dropped"](updates, attackers, [0, 1], biases=True) == {(1, 0)}

@@ -174,7 +174,7 @@ def wrong_clusters(experiments: Iterable[Experiment]) -> pd.DataFrame:
     return labelled(table.drop(columns=["id", "defense"]).set_index([*CELL, "seed", "round"]))
 
 
-SEEN, UNSEEN = "source class among the two neurons", "not among them"
+SEEN, UNSEEN = "among the two neurons", "not among them"
 
 
 def by_source_neuron(experiments: Iterable[Experiment]) -> pd.DataFrame:
@@ -193,9 +193,10 @@ def by_source_neuron(experiments: Iterable[Experiment]) -> pd.DataFrame:
             if len(neurons) == 2 < len(entry["magnitudes"]):
                 share = caught["true_positives"] / caught["attackers"]
                 looked = SEEN if e.source_class in neurons else UNSEEN
-                rows.append({**run_columns(e), "looked": looked, "share": 100 * share})
-    table = pd.DataFrame(rows, columns=["id", *RUN, "looked", "share"])
-    grouped = table.assign(all=100.0 * (table["share"] == 100)).groupby(["benchmark", "looked"])
+                rows.append({**run_columns(e), "source class": looked, "share": 100 * share})
+    table = pd.DataFrame(rows, columns=["id", *RUN, "source class", "share"])
+    table["all"] = 100.0 * (table["share"] == 100)
+    grouped = table.groupby(["benchmark", "source class"])
     columns = {
         "rounds": grouped.size(),
         "attackers dropped (%)": grouped["share"].mean(),

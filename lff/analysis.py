@@ -37,31 +37,28 @@ def compare_updates(updates: Updates, source: int, target: int) -> dict[str, Com
     """
     state = (updates.global_weights - updates.weights) / updates.learning_rate
     layer = updates.output_layer
+    neurons = range(layer.shape[1])
+    others = [i for i in neurons if len(neurons) > 2 and i not in (source, target)]
     compared = {
         "whole, with BatchNorm statistics": state,
         **views(updates, source, target),
-        "non-relevant neurons": layer[:, _others(layer, source, target)],
+        "non-relevant neurons": layer[:, others],
     }
     return {name: compare(view[0], view[1]) for name, view in compared.items() if view.numel()}
 
 
 def views(updates: Updates, source: int, target: int) -> dict[str, Tensor]:
-    """The three views of the gradients that the paper projects, `[m, ...]` each."""
+    """The three views of the gradients that the paper projects, `[m, ...]` each.
+
+    Of one or two output neurons all are relevant.
+    """
     layer = updates.output_layer
+    several = layer.shape[1] > 2
     return {
         "whole": updates.gradients,
         "output layer": layer.flatten(1),
-        "relevant neurons": layer[:, _relevant(layer, source, target)].flatten(1),
+        "relevant neurons": updates.relevant(source, target) if several else layer.flatten(1),
     }
-
-
-def _relevant(layer: Tensor, source: int, target: int) -> list[int]:
-    """The attacked classes' neurons; of one or two there are, all."""
-    return [source, target] if layer.shape[1] > 2 else list(range(layer.shape[1]))
-
-
-def _others(layer: Tensor, source: int, target: int) -> list[int]:
-    return [i for i in range(layer.shape[1]) if i not in _relevant(layer, source, target)]
 
 
 @dataclass(frozen=True)

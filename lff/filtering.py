@@ -6,7 +6,6 @@ attacks, and whether it named the attacked classes and found the kind of distrib
 """
 
 from collections.abc import Iterable
-from math import degrees
 
 import pandas as pd
 
@@ -30,13 +29,9 @@ EPISODE = (
     "rounds", "alone", "rounds wrong", "first", "last", "end",
     "attackers dropped at the end (%)", "honest dropped at the end (%)",
 )  # fmt: skip
-CLUSTERS = (
-    "peers dropped", "peers kept", "attackers dropped", "attackers kept",
-    "angle of dropped (degrees)", "angle of kept (degrees)",
-)  # fmt: skip
 ALONE = "rounds with one peer dropped alone (%)"
-PURE = 0.8  # of a cluster that is called the attackers' or the honest peers'
 NEVER, RECOVERED, LOCKED = "never wrong", "recovered", "wrong at the end"
+SEEN, UNSEEN = "among the two neurons", "not among them"
 
 
 def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
@@ -67,8 +62,8 @@ def filtered_rounds(experiments: Iterable[Experiment]) -> pd.DataFrame:
                     if attackers
                     else None,
                     "honest_dropped": caught["false_positives"] / honest if honest else None,
-                    "alone": _dropped(caught) == 1,
-                    "wrong": _is_wrong(caught),
+                    "alone": number_dropped(caught) == 1,
+                    "wrong": is_wrong(caught),
                     "named": named
                     if choice and e.distribution != "extreme" and attackers
                     else None,
@@ -156,25 +151,46 @@ def wrong_runs(rounds: pd.DataFrame) -> pd.DataFrame:
     return labelled(runs)
 
 
-def wrong_clusters(experiments: Iterable[Experiment]) -> pd.DataFrame:
-    """The two clusters of Procedure 1 in the first and the last wrong round of every run.
+def is_wrong(caught: dict[str, int]) -> bool:
+    """Whether of the honest peers a larger share was dropped than of the attackers, and not one
+    peer alone."""
+    honest, attackers = caught["false_positives"], caught["true_positives"]
+    worse = honest * caught["attackers"] > attackers * caught["honest"]
+    return worse and number_dropped(caught) > 1
 
-    For the cluster that was dropped and the one that was kept: how many peers and attackers are
-    in it, and its inverse density, the mean of the peers' largest angles, in degrees. The dropped
-    cluster is the one of the smaller size x inverse density.
+
+def number_dropped(caught: dict[str, int]) -> int:
+    """How many peers were dropped."""
+    return caught["true_positives"] + caught["false_positives"]
+
+
+def lock_on(rounds: pd.DataFrame) -> pd.DataFrame:
+    """In how many seeds LFighter was never wrong, recovered, or was wrong at the end; with the
+    shares of rounds in which it was wrong, and in which it dropped one peer alone."""
+    runs = episodes(rounds)
+    counts = runs.groupby([*CELL, "end"], sort=False).size().unstack("end", fill_value=0)
+    counts = counts.reindex(columns=[NEVER, RECOVERED, LOCKED], fill_value=0)
+    shares = {
+        "rounds wrong (%)": 100 * runs["rounds wrong"] / runs["rounds"],
+        ALONE: 100 * runs["alone"] / runs["rounds"],
+    }
+    table = over_known_seeds(runs.assign(**shares), CELL, list(shares))
+    return labelled(counts.join(table))
+
+
+def sight(rounds: pd.DataFrame) -> pd.DataFrame:
+    """In which percentage of the rounds LFighter saw what was there.
+
+    Both of source and target class among its two neurons; at least one of them; and the right
+    kind of distribution.
     """
-    rows = []
-    for e in experiments:
-        record = find(e) if e.defense == LFIGHTER else None
-        history = record.history if record else []
-        wrong = [h for h in history if _divided(h) and _is_wrong(h["caught"])]
-        for entry in wrong[:1] + wrong[1:][-1:]:
-            rows.append({**run_columns(e), "round": entry["round"] + 1, **_clusters(entry)})
-    table = pd.DataFrame(rows, columns=["id", *RUN, "round", *CLUSTERS])
-    return labelled(table.drop(columns=["id", "defense"]).set_index([*CELL, "seed", "round"]))
-
-
-SEEN, UNSEEN = "among the two neurons", "not among them"
+    shares = {
+        "both classes named (%)": 100 * (rounds["named"] == 2).where(rounds["named"].notna()),
+        "one or both (%)": 100 * (rounds["named"] >= 1).where(rounds["named"].notna()),
+        "distribution found (%)": 100 * rounds["distribution"],
+    }
+    table = rounds.assign(**{name: column.astype(float) for name, column in shares.items()})
+    return labelled(over_known_seeds(table, CELL, list(shares)))
 
 
 def by_source_neuron(experiments: Iterable[Experiment]) -> pd.DataFrame:
@@ -205,100 +221,6 @@ def by_source_neuron(experiments: Iterable[Experiment]) -> pd.DataFrame:
     wanted = [(b, looked) for b in BENCHMARKS for looked in (SEEN, UNSEEN)]
     means = pd.DataFrame(columns)
     return labelled(means.reindex([row for row in wanted if row in means.index]))
-
-
-def premise(experiments: Iterable[Experiment]) -> pd.DataFrame:
-    """Is the attackers' cluster the denser one, as Procedure 1 takes for granted?
-
-    "The attackers' gradients were more similar among them and caused their clusters to be denser
-    than the honest peers' clusters." Asked of the rounds whose two clusters are told apart: most
-    (`PURE`) of one are attackers, and most of the other are not. Angles are means of the peers'
-    largest angles in a cluster, over these rounds.
-    """
-    rows = []
-    for e in experiments:
-        record = find(e) if e.defense == LFIGHTER and e.attackers else None
-        divided = [h for h in record.history if _divided(h)] if record else []
-        angles = [pair for entry in divided if (pair := _angles(entry))]
-        rows += [{**run_columns(e), "theirs": bad, "honest": good} for bad, good in angles]
-    table = pd.DataFrame(rows, columns=["id", *RUN, "theirs", "honest"])
-    shares = {
-        "attackers' cluster denser (%)": 100.0 * (table["theirs"] < table["honest"]),
-        "angle of attackers (degrees)": table["theirs"],
-        "angle of honest peers (degrees)": table["honest"],
-    }
-    table = table.assign(**shares).groupby([*CELL, "seed"], sort=False)
-    means = table[list(shares)].mean()
-    means.insert(0, "rounds told apart", table.size())
-    return labelled(means)
-
-
-def _divided(entry: dict) -> bool:
-    """Whether there were two clusters, one of which was dropped."""
-    return len(entry["saw"].get("scores", [])) == 2 and _dropped(entry["caught"]) > 0
-
-
-def _angles(entry: dict) -> tuple[float, float] | None:
-    """The inverse densities of the attackers' and of the honest cluster, in degrees; nothing if
-    the clusters are mixed."""
-    dropped, kept, bad_dropped, bad_kept, angle_dropped, angle_kept = _clusters(entry).values()
-    shares = bad_dropped / dropped, bad_kept / kept
-    if shares[0] >= PURE and shares[1] <= 1 - PURE:
-        return angle_dropped, angle_kept
-    if shares[1] >= PURE and shares[0] <= 1 - PURE:
-        return angle_kept, angle_dropped
-    return None
-
-
-def _is_wrong(caught: dict[str, int]) -> bool:
-    """Whether of the honest peers a larger share was dropped than of the attackers, and not one
-    peer alone."""
-    honest, attackers = caught["false_positives"], caught["true_positives"]
-    worse = honest * caught["attackers"] > attackers * caught["honest"]
-    return worse and _dropped(caught) > 1
-
-
-def _dropped(caught: dict[str, int]) -> int:
-    return caught["true_positives"] + caught["false_positives"]
-
-
-def _clusters(entry: dict) -> dict[str, float]:
-    caught, scores = entry["caught"], sorted(entry["saw"]["scores"])
-    attackers = caught["true_positives"], caught["attackers"] - caught["true_positives"]
-    dropped = _dropped(caught)
-    everybody = caught["attackers"] + caught["honest"]
-    sizes = dropped, everybody - dropped
-    angles = [degrees(score * everybody / size) for score, size in zip(scores, sizes, strict=True)]
-    return dict(zip(CLUSTERS, (*sizes, *attackers, *angles), strict=True))
-
-
-def lock_on(rounds: pd.DataFrame) -> pd.DataFrame:
-    """In how many seeds LFighter was never wrong, recovered, or was wrong at the end; with the
-    shares of rounds in which it was wrong, and in which it dropped one peer alone."""
-    runs = episodes(rounds)
-    counts = runs.groupby([*CELL, "end"], sort=False).size().unstack("end", fill_value=0)
-    counts = counts.reindex(columns=[NEVER, RECOVERED, LOCKED], fill_value=0)
-    shares = {
-        "rounds wrong (%)": 100 * runs["rounds wrong"] / runs["rounds"],
-        ALONE: 100 * runs["alone"] / runs["rounds"],
-    }
-    table = over_known_seeds(runs.assign(**shares), CELL, list(shares))
-    return labelled(counts.join(table))
-
-
-def sight(rounds: pd.DataFrame) -> pd.DataFrame:
-    """In which percentage of the rounds LFighter saw what was there.
-
-    Both of source and target class among its two neurons; at least one of them; and the right
-    kind of distribution.
-    """
-    shares = {
-        "both classes named (%)": 100 * (rounds["named"] == 2).where(rounds["named"].notna()),
-        "one or both (%)": 100 * (rounds["named"] >= 1).where(rounds["named"].notna()),
-        "distribution found (%)": 100 * rounds["distribution"],
-    }
-    table = rounds.assign(**{name: column.astype(float) for name, column in shares.items()})
-    return labelled(over_known_seeds(table, CELL, list(shares)))
 
 
 def cost_of_peace(results: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,8 @@
 """Rounds of updates built by hand."""
 
+import os
+import sys
+
 import numpy as np
 import torch
 from torch import nn
@@ -42,3 +45,14 @@ def updates_with_gradients(gradients, *, learning_rate=0.5, **settings):
         learning_rate=learning_rate,
         **settings,
     )
+
+
+def installed(folder, module, code):
+    """The environment of a process that finds this module in `folder`, such as pip leaves a package
+    there, with its entry point for defenses."""
+    (folder / f"{module}.py").write_text(code)
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[lff.defenses]\ntheirs = {module}\n")
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}

@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from helpers import updates_of, updates_with_gradients
+from helpers import installed, updates_of, updates_with_gradients
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 from scipy.stats import siegelslopes
@@ -833,26 +832,21 @@ def test_a_name_is_taken_by_another_module_and_free_in_its_own(module):
 
 def test_an_installed_package_registers_through_its_entry_point(tmp_path):
     """In a process of its own, with a package such as pip leaves it on the path."""
-    (tmp_path / "their_module.py").write_text(
+    code = (
         "import lff\n"
         "@lff.defense('theirs', label='Theirs')\n"
         "def theirs(updates): ...\n"
         "print('loaded')\n"
     )
-    info = tmp_path / "their_package-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[lff.defenses]\ntheirs = their_module\n")
     script = (
         "from lff.defenses import defenses, get_defense\n"
         "print(get_defense('median').label)\n"
         "print(get_defense('theirs').label)\n"
         "print(list(defenses())[-1])\n"
     )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": path},
+        env=installed(tmp_path, "their_module", code),
         capture_output=True,
         text=True,
         check=True,

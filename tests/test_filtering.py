@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import lff
-from lff import filtering
+from lff import densities, filtering
 from lff.metrics import Caught
 from lff.records import Record
 from lff.spread import Spread
@@ -182,7 +182,7 @@ def test_without_a_run_there_are_tables_without_rows():
         filtering.holding(nothing),
         filtering.cost_of_peace(nothing),
         filtering.dropped(nothing),
-        filtering.premise([experiment()]),
+        densities.premise([experiment()]),
     ):
         assert table.empty
 
@@ -204,7 +204,7 @@ def test_the_clusters_of_the_first_and_the_last_wrong_round_by_hand():
         [(4, 0), (0, 3), (1, 3), (0, 5)],
         [[0.1, 0.2], first, [0.1, 0.2], [0.5 * 1, 0.5 * 3]],
     )
-    table = filtering.wrong_clusters([e, experiment(seed=1)])
+    table = densities.wrong_clusters([e, experiment(seed=1)])
     assert list(table.index) == [("MNIST-Mild", 40, 0, 2), ("MNIST-Mild", 40, 0, 4)]
     assert table.iloc[0].tolist() == pytest.approx([3, 7, 0, 4, math.degrees(1.5), math.degrees(2)])
     assert table.iloc[1].tolist() == pytest.approx([5, 5, 0, 4, math.degrees(1), math.degrees(3)])
@@ -220,7 +220,7 @@ def test_the_denser_cluster_is_asked_for_where_attackers_and_honest_peers_are_to
         [(4, 0), (0, 5), (3, 3), (4, 1)],
         [[0.4 * 0.5, 0.6 * 2], [0.5 * 1, 0.5 * 3], mixed, [0.5 * 1, 0.5 * 2.5]],
     )
-    table = filtering.premise([e, experiment(seed=1), experiment(defense="fedavg")])
+    table = densities.premise([e, experiment(seed=1), experiment(defense="fedavg")])
     assert list(table.index) == [("MNIST-Mild", 40, 0)]
     told, denser, theirs, honest = table.iloc[0]
     assert told == 3
@@ -232,7 +232,7 @@ def test_the_denser_cluster_is_asked_for_where_attackers_and_honest_peers_are_to
 def test_a_round_without_a_bad_cluster_says_nothing_of_density():
     e = experiment()
     record_scores(e, [(0, 0)] * 4, [[0.5, 0.5]] * 4)
-    assert filtering.premise([e]).empty
+    assert densities.premise([e]).empty
 
 
 def test_rounds_are_told_apart_by_whether_the_source_class_is_looked_at():
@@ -259,4 +259,4 @@ def test_one_peer_dropped_alone_is_counted_apart():
 def test_no_clusters_are_told_of_a_run_that_was_never_wrong():
     e = experiment()
     record(e, [RIGHT] * 4)
-    assert filtering.wrong_clusters([e]).empty
+    assert densities.wrong_clusters([e]).empty

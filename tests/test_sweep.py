@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from helpers import installed
 
 import lff
 from lff import records, workers
@@ -130,21 +131,17 @@ def test_a_defense_of_the_callers_own_runs_beside_the_others(tiny, monkeypatch):
 
 
 def test_a_defense_of_an_installed_package_goes_to_the_workers(own_folders, tmp_path):
-    (tmp_path / "theirs.py").write_text(
+    code = (
         "import os, lff\n"
         "@lff.defense('theirs')\n"
         "def theirs(updates):\n"
         "    mean = updates.weights.mean(dim=0)\n"
         "    return lff.Decision(aggregate=mean, saw={'process': os.getpid()})\n"
     )
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[lff.defenses]\ntheirs = theirs\n")
     sweep = "sweep --scale smoke --benchmarks mnist-iid --defenses theirs --ratios 0 30 --jobs 2"
     started = subprocess.Popen(
         [sys.executable, "-m", "lff.cli", *sweep.split()],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        env=installed(tmp_path, "their_module", code),
     )
     assert started.wait() == 0
     found = [record.history[0]["saw"]["process"] for record in records.iterate(scale="smoke")]

@@ -1,8 +1,8 @@
 """Whom LFighter dropped, round by round, and whether it saw what was there.
 
 The paper reports none of this: which share of the attackers and of the honest peers was dropped,
-whether the defense locked on to the wrong cluster and recovered, what it costs when nobody
-attacks, and whether it named the attacked classes and found the kind of distribution.
+whether the defense locked on to the wrong cluster and recovered, and whether it named the attacked
+classes and found the kind of distribution. (Whether it holds: `lff.holding`.)
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,6 @@ from collections.abc import Iterable
 import pandas as pd
 
 from lff.benchmarks import BENCHMARKS, Experiment
-from lff.claims.measures import ROBUST
-from lff.claims.registry import learned
 from lff.metrics import averaged_rounds
 from lff.records import find
 from lff.spread import over_known_seeds
@@ -86,33 +84,6 @@ def dropped(results: pd.DataFrame) -> pd.DataFrame:
         "honest peers dropped (%)": 100 * ours["false_positive_rate"],
     }
     return labelled(over_known_seeds(ours.assign(**shares), CELL, list(shares)))
-
-
-def holding(results: pd.DataFrame) -> pd.DataFrame:
-    """Does LFighter hold at each ratio? Its Src-Acc and ASR, and in how many seeds it is robust.
-
-    Robust is what the claims take it to be: Src-Acc and ASR at most 10 points worse than FedAvg's
-    without attack, of the same seed. Nothing is said of a seed whose model learned too little
-    without attack, or whose run without attack is missing.
-    """
-    key = ["benchmark", "seed"]
-    without = results[(results["defense"] == "fedavg") & (results["attackers"] == 0)]
-    without = without.set_index(key)[["src_acc", "asr", "all_acc"]].add_prefix("without_")
-    ours = results[(results["defense"] == LFIGHTER) & (results["attackers"] > 0)]
-    ours = ours.join(without, on=key)
-    src, asr = ours["without_src_acc"] - ours["src_acc"], ours["asr"] - ours["without_asr"]
-    shares = {
-        "Src-Acc (%)": 100 * ours["src_acc"],
-        "ASR (%)": 100 * ours["asr"],
-        "Src-Acc lost (points)": 100 * src,
-    }
-    table = over_known_seeds(ours.assign(**shares), CELL, list(shares))
-    judged = ours.assign(robust=(src <= ROBUST) & (asr <= ROBUST))
-    reached = ours[["without_src_acc", "without_all_acc"]].min(axis=1, skipna=False)
-    judged = judged[reached >= ours["benchmark"].map(learned)].groupby(CELL)["robust"]
-    counts = judged.agg(["sum", "count"]).reindex(table.index)
-    texts = [_of(row) for row in counts.itertuples(index=False)]
-    return labelled(table).assign(**{"robust in seeds": texts})
 
 
 def episodes(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -221,25 +192,3 @@ def by_source_neuron(experiments: Iterable[Experiment]) -> pd.DataFrame:
     wanted = [(b, looked) for b in BENCHMARKS for looked in (SEEN, UNSEEN)]
     means = pd.DataFrame(columns)
     return labelled(means.reindex([row for row in wanted if row in means.index]))
-
-
-def cost_of_peace(results: pd.DataFrame) -> pd.DataFrame:
-    """What LFighter costs when nobody attacks, against FedAvg with the same seed, in points."""
-    key = ["benchmark", "seed"]
-    calm = results[results["attackers"] == 0].set_index(key)
-    ours, fedavg = (calm[calm["defense"] == name] for name in (LFIGHTER, "fedavg"))
-    metrics = ["all_acc", "src_acc"]
-    lost = (fedavg[metrics] - ours[metrics]).reindex(ours.index) * 100
-    table = pd.DataFrame(
-        {
-            "honest peers dropped (%)": 100 * ours["false_positive_rate"],
-            "All-Acc lost (points)": lost["all_acc"],
-            "Src-Acc lost (points)": lost["src_acc"],
-        }
-    )
-    return labelled(over_known_seeds(table.reset_index(), ["benchmark"], list(table.columns)))
-
-
-def _of(counts: tuple[float, float]) -> str | None:
-    held, judged = counts
-    return f"{held:.0f} of {judged:.0f}" if judged == judged else None

@@ -82,6 +82,13 @@ def in_every_seed(runs: Iterable[Experiment]) -> list[Experiment]:
     return sorted([*asked, *further], key=lambda e: (order.index(e.benchmark), *by_cell(e)))
 
 
+def in_peace(runs: Iterable[Experiment]) -> list[Experiment]:
+    """The runs of LFighter without attack, and of FedAvg with the same seeds."""
+    calm = [e for e in runs if e.attackers == 0 and e.defense in ("fedavg", "lfighter")]
+    seeds = {(e.benchmark, e.seed) for e in calm if e.defense == "lfighter"}
+    return [e for e in calm if (e.benchmark, e.seed) in seeds]
+
+
 def with_papers_settings() -> list[Experiment]:
     """What is recorded of the paper's grid with exactly its settings, in any seed."""
     order = {cell: number for number, cell in enumerate(Parameters(scale="paper").grid())}

@@ -98,7 +98,7 @@ def beside_grid() -> pd.DataFrame:
         usual, varied = _cell(*cell), _cell(*cell, **changed)
         if find(usual) is not None and find(varied) is not None:
             rows[usual] = AS_THE_GRID
-            rows[varied] = ", ".join(_LABELS[name](value) for name, value in changed.items())
+            rows[varied] = ", ".join(SETTING_LABELS[name](value) for name, value in changed.items())
     key = ["benchmark", "attackers", "defense", "run"]
     if not rows:
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=key), columns=[*_SHARES])
@@ -107,7 +107,7 @@ def beside_grid() -> pd.DataFrame:
     return labelled(pd.DataFrame(shares))
 
 
-_LABELS = {
+SETTING_LABELS = {
     "scale": lambda name: f"scale {name}",
     "momentum": lambda momentum: f"momentum {momentum:g}",
     "learning_rate": lambda rate: f"learning rate {rate:g}",

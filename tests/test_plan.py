@@ -99,3 +99,12 @@ def test_without_computing_the_notebooks_of_the_grid_look_at_nothing_new():
     assert plan.looking_seconds("07_paper_vs_ours", P) > 0
     assert plan.looking_seconds("07_paper_vs_ours", replace(P, compute=False)) == 0
     assert plan.looking_seconds("03_pca", replace(P, compute=False)) > 0  # it knows no such word
+
+
+def test_in_peace_fedavg_is_compared_with_the_same_seeds():
+    def calm(defense, seed, attackers=0):
+        return lff.experiment("imdb", defense=defense, attackers=attackers, seed=seed)
+
+    compared = [calm("fedavg", 0), calm("lfighter", 0)]
+    others = [calm("fedavg", 1), calm("median", 0), calm("lfighter", 1, attackers=10)]
+    assert plan.in_peace(compared + others) == compared

@@ -23,7 +23,7 @@ from lff.claims.measures import (
     show,
     shown_but,
 )
-from lff.claims.registry import View, cells, claim
+from lff.claims.registry import LFIGHTER, View, cells, claim
 
 # CIFAR10-iid
 
@@ -79,6 +79,7 @@ def foolsgold_penalizes_attackers(v: View):
     cells([OURS], ATTACKED),
     reads=FILTER,
     each_ratio=True,
+    about=LFIGHTER,
 )
 def ours_excludes_attackers(v: View):
     caught, wronged = (v.grid(name, [OURS], v.attacked) for name in FILTER)
@@ -123,6 +124,7 @@ def foolsgold_degrades(v: View):
     "ours-like-foolsgold",
     {"imdb": "Our defense and FoolsGold had almost the same performance"},
     cells([OURS, "foolsgold"], ATTACKED),
+    about=LFIGHTER,
 )
 def ours_like_foolsgold(v: View):
     return alike(v, OURS, "foolsgold", v.attacked, CLOSE)
@@ -132,6 +134,7 @@ def ours_like_foolsgold(v: View):
     "ours-and-foolsgold-outperform",
     {"imdb": "Our defense and FoolsGold ... outperformed the other methods for all the metrics"},
     POISONED,
+    about=LFIGHTER,
 )
 def ours_and_foolsgold_outperform(v: View):
     table = averages(v, SHOWN, v.attacked)

@@ -23,7 +23,7 @@ from lff.claims.measures import (
     show,
     shown_but,
 )
-from lff.claims.registry import View, cells, claim, percents
+from lff.claims.registry import LFIGHTER, View, cells, claim, percents
 from lff.scales import ATTACKER_RATIOS
 
 
@@ -32,6 +32,7 @@ from lff.scales import ATTACKER_RATIOS
     {"mnist-extreme": "Our defense was effective for all considered attacker ratios"},
     BASELINE + cells([OURS], ATTACKED),
     each_ratio=True,
+    about=LFIGHTER,
 )
 def ours_effective(v: View):
     """Effective is "simultaneously perform well in terms of TE, All-Acc, Src-Acc, ASR"."""
@@ -47,6 +48,7 @@ def ours_effective(v: View):
         "(class 7) accuracy and the attack success rate"
     },
     BASELINE + POISONED,
+    about=LFIGHTER,
 )
 def ours_perfect(v: View):
     d = damage(v, SHOWN, metrics=v.metrics)
@@ -61,6 +63,7 @@ def ours_perfect(v: View):
     cells([OURS], ATTACKED),
     reads=("false_positive_rate",),
     each_ratio=True,
+    about=LFIGHTER,
 )
 def no_false_positives(v: View):
     rate = v.grid("false_positive_rate", [OURS], v.attacked)

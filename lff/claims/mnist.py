@@ -29,7 +29,7 @@ from lff.claims.measures import (
     show,
     shown_but,
 )
-from lff.claims.registry import View, cells, claim
+from lff.claims.registry import LFIGHTER, View, cells, claim
 from lff.scales import ATTACKER_RATIOS
 
 # MNIST-iid
@@ -74,6 +74,7 @@ def most_fail_at_50(v: View):
     {"mnist-iid": "MKrum and our defense, which stayed robust against the attack with all ratios"},
     BASELINE + cells(["multi_krum", OURS], ATTACKED),
     each_ratio=True,
+    about=LFIGHTER,
 )
 def krum_and_ours_robust(v: View):
     d = damage(v, ["multi_krum", OURS])
@@ -194,6 +195,7 @@ def foolsgold_better_than_iid(v: View):
     "ours-outperforms",
     {"mnist-mild": "our defense outperformed all the defenses"},
     cells(DEFENSES, ATTACKED),
+    about=LFIGHTER,
 )
 def ours_outperforms(v: View):
     return ours_best(v, DEFENSES)

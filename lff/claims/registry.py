@@ -13,6 +13,11 @@ HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "does not hold so far"  # some rati
 NOT_LEARNED = "not learned at this scale"
 ANSWERS = (HOLDS, HOLDS_SO_FAR, FAILS, FAILS_SO_FAR, NOT_LEARNED, NOT_RUN)
 
+# What claims are about, in the order of `tally`.
+LFIGHTER, OTHERS, ATTACK = "LFighter", "other methods", "the attack and its gradients"
+TIMES, BY_DEFINITION = "running times", "true by definition here"
+SUBJECTS = (LFIGHTER, OTHERS, ATTACK, TIMES, BY_DEFINITION)
+
 KEY = ["benchmark", "defense", "attackers"]
 Cell = tuple[str, str, float]  # a value of KEY
 Case = tuple[str, float]  # a benchmark and a ratio, at which a claim compares its methods
@@ -45,6 +50,7 @@ class Verdict:
 
     benchmark: str
     claim: str
+    about: str
     quote: str
     answer: str
     evidence: str
@@ -102,6 +108,7 @@ class Claim:
     per_round: bool
     at: tuple[float, ...]
     each_ratio: bool
+    about: str
     check: Callable[[View], Finding]
 
     @property
@@ -115,7 +122,7 @@ class Claim:
         Of the benchmarks `unlearned` nothing is said, except how long an aggregation took.
         """
         answer, evidence = self._answer(table, [] if self.reads == SECONDS else list(unlearned))
-        return Verdict(self.benchmark, self.id, self.quote, answer, evidence)
+        return Verdict(self.benchmark, self.id, self.about, self.quote, answer, evidence)
 
     def _answer(self, table: pd.DataFrame, unlearned: list[str]) -> tuple[str, str]:
         vain = [name for name in dict.fromkeys(cell[0] for cell in self.needs) if name in unlearned]
@@ -206,6 +213,7 @@ def claim(
     per_round: bool = False,
     at: tuple[float, ...] = (),
     each_ratio: bool = False,
+    about: str = OTHERS,
 ):
     """Register a check for each benchmark of `quotes`.
 
@@ -213,13 +221,13 @@ def claim(
     there; `per_round` makes it see the table of rounds. Where some ratios are not run, the others
     are judged, "so far"; without those of `at`, and FedAvg without attack, nothing is. With
     `each_ratio` the claim is about every ratio by itself, so that one refutes it for good (a check
-    may also find that by itself, see `Finding`).
+    may also find that by itself, see `Finding`). `about` is one of `SUBJECTS`.
     """
 
     def register(check: Callable[[View], Finding]):
         for benchmark, quote in quotes.items():
             own = dict.fromkeys((where or benchmark, d, float(r)) for where, d, r in needs)
-            how = (tuple(own), reads, per_round, at, each_ratio, check)
+            how = (tuple(own), reads, per_round, at, each_ratio, about, check)
             CLAIMS.append(Claim(name, benchmark, quote, *how))
         return check
 

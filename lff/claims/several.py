@@ -17,7 +17,7 @@ from lff.claims.measures import (
     points,
     show,
 )
-from lff.claims.registry import View, cells, claim
+from lff.claims.registry import BY_DEFINITION, LFIGHTER, View, cells, claim
 from lff.scales import ATTACKER_RATIOS
 
 
@@ -30,6 +30,7 @@ from lff.scales import ATTACKER_RATIOS
     },
     BASELINE + cells([OURS], ATTACKED),
     each_ratio=True,
+    about=LFIGHTER,
 )
 def ours_robust(v: View):
     d = damage(v, [OURS])
@@ -44,6 +45,7 @@ def ours_robust(v: View):
         "cifar10-mild": "it offered best simultaneous performance on all the metrics",
     },
     POISONED,
+    about=LFIGHTER,
 )
 def ours_best_simultaneously(v: View):
     return ours_best(v, SHOWN)
@@ -69,6 +71,7 @@ def repeated_median_like_median(v: View):
         "equivalent in this case)",
     ),
     cells(["median", "trimmed_mean"], [50]),
+    about=BY_DEFINITION,
 )
 def trimmed_mean_is_median_at_50(v: View):
     return alike(v, "trimmed_mean", "median", [50], ZERO)

@@ -19,7 +19,7 @@ from lff.claims.measures import (
     label,
     listed,
 )
-from lff.claims.registry import SECONDS, View, cells, claim, percents
+from lff.claims.registry import ATTACK, LFIGHTER, SECONDS, TIMES, View, cells, claim, percents
 from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES
 
 CV = {"reads": ("cv",)}
@@ -30,6 +30,7 @@ CV = {"reads": ("cv",)}
     {"all": "our proposal outperformed the other methods in most cases"},
     cells(PAPER_DEFENSES, ATTACKER_RATIOS, *BENCHMARKS),
     **CV,
+    about=LFIGHTER,
 )
 def ours_most_stable(v: View):
     """The smallest CV of Src-Acc, alone or shared, as in the paper's boldface."""
@@ -52,6 +53,7 @@ def ours_most_stable(v: View):
     ),
     BASELINE + cells([OURS], ATTACKED),
     **CV,
+    about=LFIGHTER,
 )
 def stable_as_without_attack(v: View):
     """A general statement: by the average over the ratios with attackers. Less is no worse."""
@@ -78,6 +80,7 @@ def _shown(values: Iterable[float]) -> str:
     ),
     cells(["fedavg"], ATTACKER_RATIOS),
     **CV,
+    about=ATTACK,
 )
 def attack_destabilizes(v: View):
     """On average over the ratios that have a CV; a Src-Acc of zero in every round has none."""
@@ -97,6 +100,7 @@ def attack_destabilizes(v: View):
     BASELINE + cells(SHOWN, [30]),
     reads=("src_acc",),
     per_round=True,
+    about=LFIGHTER,
 )
 def curve_most_similar(v: View):
     """Alone or shared, to a whole point: closer curves cannot be told apart in the figure."""
@@ -112,6 +116,7 @@ SMALL, LARGE = ("mnist-iid", "mnist-extreme"), ("cifar10-iid", "imdb")  # of the
 RUNTIME = {
     "needs": cells([d for d in PAPER_DEFENSES if d != "fedavg"], [30]),
     "reads": SECONDS,
+    "about": TIMES,
 }
 
 
@@ -181,6 +186,7 @@ MAGNITUDES = {
     "reads": ("relevant", "non_relevant"),
     "each_ratio": True,
     "per_round": True,
+    "about": ATTACK,
 }
 
 

@@ -4,7 +4,17 @@ import numpy as np
 import pandas as pd
 
 from lff.benchmarks import BENCHMARKS
-from lff.claims.registry import ANSWERS, CLAIMS, KEY, METRICS, SECONDS, WITHOUT, Claim, learned
+from lff.claims.registry import (
+    ANSWERS,
+    CLAIMS,
+    KEY,
+    METRICS,
+    SECONDS,
+    SUBJECTS,
+    WITHOUT,
+    Claim,
+    learned,
+)
 from lff.errors import InputError
 from lff.tables import labelled, with_seconds_per_round
 
@@ -12,7 +22,8 @@ from lff.tables import labelled, with_seconds_per_round
 def check_all(
     results: pd.DataFrame, rounds: pd.DataFrame | None = None, timed: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Judge every claim: one row each, with benchmark, claim, quote, answer and evidence.
+    """Judge every claim: one row each, with benchmark, claim, subject, quote, answer and
+    evidence.
 
     `results` has one row per run (`lff.results`) of a single scale; `rounds` one row per round,
     with `relevant` and `non_relevant` gradient magnitudes; `timed`, like `results`, has the runs
@@ -41,14 +52,15 @@ def _unlearned(runs: pd.DataFrame) -> list[str]:
     return [b for b in BENCHMARKS if reached.get((b, *WITHOUT), 1.0) < learned(b)]
 
 
-def tally(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """How many claims of each benchmark have which answer."""
-    counts = pd.crosstab(verdicts["benchmark"], verdicts["answer"])
-    rows = list(dict.fromkeys(verdicts["benchmark"]))
+def tally(verdicts: pd.DataFrame, by: str = "benchmark") -> pd.DataFrame:
+    """How many claims of each benchmark, or by what they are `about`, have which answer."""
+    counts = pd.crosstab(verdicts[by], verdicts["answer"])
+    order = [*BENCHMARKS, "all"] if by == "benchmark" else SUBJECTS
+    rows = [row for row in order if row in counts.index]
     columns = [answer for answer in ANSWERS if answer in counts]
     counts = counts.loc[rows, columns]
     counts.loc["together"] = counts.sum()
-    return labelled(counts.rename_axis(index="benchmark", columns=None))
+    return labelled(counts.rename_axis(index=by, columns=None))
 
 
 def prepared(table: pd.DataFrame, *, per_round: bool = False) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lff import claims, evolution, plan, versus
+from lff import claims, evolution, holding, plan, versus
 from lff.notebook import Parameters
 from lff.products import markdown
 
@@ -41,15 +41,17 @@ def tables(committed) -> dict[str, str]:
         runs = plan.evidence(p)
         results, rounds = p.results(runs), evolution.rounds(runs)
         verdicts = claims.check_all(results, rounds, p.results(plan.timed(p)))
+        held = holding.at_each_ratio(p.results(plan.in_every_seed(runs)))
     assert len(results)
+    kept = versus.at_a_glance(results).map(lambda cell: f"{cell.mean:.0f}")
     return {
         "headline_by_method": markdown(versus.by_method(versus.headline(results))),
-        "glance": markdown(versus.at_a_glance(results).map(lambda cell: f"{cell.mean:.0f}")),
-        "claims_tally": markdown(claims.tally(verdicts)),
+        "glance": markdown(kept.join(holding.robust_by_ratio(held))),
+        "claims_by_subject": markdown(claims.tally(verdicts, by="about")),
     }
 
 
-@pytest.mark.parametrize("name", ["glance", "headline_by_method", "claims_tally"])
+@pytest.mark.parametrize("name", ["glance", "headline_by_method", "claims_by_subject"])
 def test_the_readme_shows_what_the_committed_records_say(tables, name):
     committed = (LAPTOP / f"{name}.md").read_text(encoding="utf-8")
     assert committed.startswith(tables[name])

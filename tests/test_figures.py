@@ -356,7 +356,7 @@ def test_a_test_error_beyond_the_axis_is_pointed_at():
     table = results()
     table.loc[(table["defense"] == "median") & (table["attackers"] == 30), "test_error"] = 1e18
     panel = figures.robustness(table, ABOUT).axes[1]
-    arrows = [t.get_position()[0] for t in panel.texts if t.get_text() == "\N{UPWARDS ARROW}"]
+    arrows = [t.xy[0] for t in panel.texts if t.get_text().startswith("\N{UPWARDS ARROW} ")]
     assert arrows == [30]
 
 

@@ -14,6 +14,7 @@ from lff.defenses import get_defense
 from lff.figures.style import METRICS, WIDTH, band_note, caption, journal, new_figure, not_run
 from lff.scales import ATTACKER_RATIOS
 
+NUMBER = {"fontsize": 5.5, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
 _BESIDE = {"src_acc": -0.7, "asr": 0.7, "test_error": 0, "all_acc": 2}  # ranges side by side
 TOP = 100  # of the axis
 PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
@@ -59,8 +60,9 @@ def _robustness_panel(ax: Axes, runs: pd.DataFrame) -> None:
         values = (scaled.mean() * factor).reindex(ratios)  # a ratio that was not run is a gap
         beyond = values[values > TOP]  # a diverged model's test error leaves the panel
         ax.plot(ratios, values, clip_on=len(beyond) > 0, zorder=3, **style.line())
-        for ratio in beyond.index:
-            ax.text(ratio, TOP, "\N{UPWARDS ARROW}", color=style.color, ha="center", va="top")
+        for ratio, value in beyond.items():
+            text = f"\N{UPWARDS ARROW} {value:.3g}"
+            ax.annotate(text, (ratio, TOP), (5, -1), textcoords="offset points", va="top", **NUMBER)
         if runs["seed"].nunique() > 1:
             low, high = (bound.reindex(ratios) * factor for bound in _ends(scaled))
             ax.fill_between(ratios, low, high, color=style.color, alpha=0.2, linewidth=0)

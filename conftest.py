@@ -5,6 +5,7 @@ Neither ever touches the user's data, records or figures.
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -13,7 +14,10 @@ FOLDERS = ("LFF_DATA", "LFF_RESULTS", "LFF_FIGURES", "LFF_STUDY")
 
 
 def pytest_configure(config):
-    """Point every folder into one of this session, which its xdist workers share."""
+    """Point every folder into one of this session, which its xdist workers share; and let
+    Ctrl-C reach what tests start, also where a shell runs them with `&`, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return
     folder = tempfile.mkdtemp(prefix="lff-tests-")

@@ -115,7 +115,7 @@ class Command:
         return [pid for pid, command in mine if "spawn_main" in command]
 
     def has_processes(self) -> bool:
-        """Whether the command or any worker of it is left; orphans first finish their run."""
+        """Whether the command or any worker of it is left; orphans first keep their rounds."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:

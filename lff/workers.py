@@ -1,8 +1,10 @@
 """Runs in local worker processes, one thread each."""
 
+import _thread
 import contextlib
 import multiprocessing
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -130,6 +132,7 @@ def _worker(connection: Connection, device: str, folder: Path | None) -> None:
     """Run the experiments that come through `connection` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
         while True:
             connection.send(attempt(Experiment(**connection.recv()), device, folder))
@@ -141,3 +144,9 @@ def _stop(*_) -> None:
     """Leave the run as Ctrl-C would, so that its rounds are kept."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise KeyboardInterrupt
+
+
+def _stop_with_parent() -> None:
+    """Stop once the parent is gone, however it ended: an orphan would hold a core for long."""
+    multiprocessing.parent_process().join()
+    _thread.interrupt_main(signal.SIGTERM)

@@ -1,5 +1,6 @@
 """Sweeps: every combination once, whatever happens to a worker."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -158,9 +159,12 @@ def left(group):
     return True
 
 
-def test_ctrl_c_stops_a_sweep_and_keeps_its_rounds(own_folders):
-    """As a terminal sends it: to the command and all its workers."""
-    smoke = own_folders / "lff_results" / "smoke"
+@contextlib.contextmanager
+def endless_sweep(results):
+    """A sweep over two workers that would take hours, once each of them has kept some rounds.
+
+    Yields the command and the checkpoints there are.
+    """
     endless = ["--scale", "smoke", "--peers", "10", "--examples", "200", "--rounds", "9999",
                "--test-examples", "100", "--local-epochs", "1"]  # fmt: skip
     sweep = ["sweep", "--benchmarks", "mnist-iid", "--defenses", "fedavg", "--ratios", "0",
@@ -175,26 +179,54 @@ def test_ctrl_c_stops_a_sweep_and_keeps_its_rounds(own_folders):
     )
     try:
         until = time.monotonic() + 120
-        while len(list(smoke.glob("checkpoints/*.ckpt"))) < 2 and time.monotonic() < until:
+        while len(list(results.glob("checkpoints/*.ckpt"))) < 2 and time.monotonic() < until:
             time.sleep(0.05)
-        kept = {path: path.stat().st_ino for path in smoke.glob("checkpoints/*.ckpt")}
-        os.killpg(command.pid, signal.SIGINT)
-        said, _ = command.communicate(timeout=60)
-        until = time.monotonic() + 60
-        while left(command.pid) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert not left(command.pid)
+        yield command, {path: path.stat().st_ino for path in results.glob("checkpoints/*.ckpt")}
     finally:
-        if command.poll() is None:
+        if left(command.pid):
             os.killpg(command.pid, signal.SIGKILL)
             command.wait()
+
+
+def check_that_all_ended(group: int) -> None:
+    until = time.monotonic() + 60
+    while left(group) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not left(group)
+
+
+def check_that_rounds_were_kept(results, kept: dict) -> None:
+    """Two checkpoints, each written once more at the end, and nothing else is left behind."""
+    assert len(kept) == 2
+    assert {path for path in results.rglob("*") if path.is_file()} == set(kept)
+    assert all(path.stat().st_ino != inode for path, inode in kept.items())
+
+
+def test_ctrl_c_stops_a_sweep_and_keeps_its_rounds(own_folders):
+    """As a terminal sends it: to the command and all its workers."""
+    smoke = own_folders / "lff_results" / "smoke"
+    with endless_sweep(smoke) as (command, kept):
+        os.killpg(command.pid, signal.SIGINT)
+        said, _ = command.communicate(timeout=60)
+        check_that_all_ended(command.pid)
     assert command.returncode == 130
     assert "Traceback" not in said
     assert "0/3 runs done, 2 running, 0 failed" in said
     assert said.endswith("left]\nlff: interrupted; the same command goes on from there\n")
-    assert len(kept) == 2
-    assert {path for path in smoke.rglob("*") if path.is_file()} == set(kept)
-    assert all(path.stat().st_ino != inode for path, inode in kept.items())  # written once more
+    check_that_rounds_were_kept(smoke, kept)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_keep_their_rounds_and_end_with_a_killed_sweep(own_folders, number):
+    """As `kill` sends it: to the command alone."""
+    smoke = own_folders / "lff_results" / "smoke"
+    with endless_sweep(smoke) as (command, kept):
+        command.send_signal(number)
+        said, _ = command.communicate(timeout=60)
+        check_that_all_ended(command.pid)
+    assert command.returncode == -number
+    assert "Traceback" not in said
+    check_that_rounds_were_kept(smoke, kept)
 
 
 def test_failures_are_listed_with_the_last_line_of_their_error(capsys):

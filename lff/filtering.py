@@ -28,7 +28,9 @@ EPISODE = (
     "attackers dropped at the end (%)", "honest dropped at the end (%)",
 )  # fmt: skip
 ALONE = "rounds with one peer dropped alone (%)"
-NEVER, RECOVERED, LOCKED = "never wrong", "recovered", "wrong at the end"
+NEVER, RECOVERED = "never wrong", "recovered"
+AT_TIMES, LOCKED = "wrong at times", "locked on"
+ENDS = (NEVER, RECOVERED, AT_TIMES, LOCKED)
 SEEN, UNSEEN = "among the two neurons", "not among them"
 
 
@@ -89,16 +91,16 @@ def dropped(results: pd.DataFrame) -> pd.DataFrame:
 def episodes(rounds: pd.DataFrame) -> pd.DataFrame:
     """Per attacked run: in how many rounds LFighter was wrong, from when to when, and the end.
 
-    `alone` are the rounds in which one peer alone was dropped. `end` is "never wrong", "recovered"
-    (wrong, but in none of the last rounds, those that the robustness figures average) or "wrong at
-    the end".
+    `alone` are the rounds in which one peer alone was dropped. `end` is "never wrong", or by how
+    many of the last rounds, those that the robustness figures average, are wrong: "recovered"
+    (none), "wrong at times" (some) or "locked on" (all).
     """
     rows = []
     attacked = rounds[rounds["attackers"] > 0]
     for _, run in attacked.groupby("id", sort=False):
         last = run.tail(averaged_rounds(len(run)))
         wrong = run.loc[run["wrong"], "round"] + 1
-        end = LOCKED if last["wrong"].any() else RECOVERED if len(wrong) else NEVER
+        lately = LOCKED if last["wrong"].all() else AT_TIMES if last["wrong"].any() else RECOVERED
         rows.append(
             {
                 **run.iloc[0][list(RUN)],
@@ -107,7 +109,7 @@ def episodes(rounds: pd.DataFrame) -> pd.DataFrame:
                 "rounds wrong": len(wrong),
                 "first": wrong.min() if len(wrong) else None,
                 "last": wrong.max() if len(wrong) else None,
-                "end": end,
+                "end": lately if len(wrong) else NEVER,
                 "attackers dropped at the end (%)": 100 * last["attackers_dropped"].mean(),
                 "honest dropped at the end (%)": 100 * last["honest_dropped"].mean(),
             }
@@ -136,11 +138,11 @@ def number_dropped(caught: dict[str, int]) -> int:
 
 
 def lock_on(rounds: pd.DataFrame) -> pd.DataFrame:
-    """In how many seeds LFighter was never wrong, recovered, or was wrong at the end; with the
-    shares of rounds in which it was wrong, and in which it dropped one peer alone."""
+    """In how many seeds LFighter was never wrong, recovered, was wrong at times, or locked on; with
+    the shares of rounds in which it was wrong, and in which it dropped one peer alone."""
     runs = episodes(rounds)
     counts = runs.groupby([*CELL, "end"], sort=False).size().unstack("end", fill_value=0)
-    counts = counts.reindex(columns=[NEVER, RECOVERED, LOCKED], fill_value=0)
+    counts = counts.reindex(columns=list(ENDS), fill_value=0)
     shares = {
         "rounds wrong (%)": 100 * runs["rounds wrong"] / runs["rounds"],
         ALONE: 100 * runs["alone"] / runs["rounds"],

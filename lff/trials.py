@@ -12,7 +12,7 @@ import pandas as pd
 
 from lff.benchmarks import PAPER_WIDTH, Experiment
 from lff.claims.registry import Cell
-from lff.filtering import ALONE, LOCKED, NEVER, RECOVERED, episodes, filtered_rounds
+from lff.filtering import ALONE, ENDS, episodes, filtered_rounds
 from lff.records import find, results
 from lff.runs import experiment
 from lff.spread import Spread, over_known_seeds
@@ -73,6 +73,9 @@ VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "examples": 25_000, "rounds": 16}),
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "rounds": 16}),
     (("cifar10-iid", "foolsgold", 50), {"rounds": 40}),
+    (("cifar10-mild", "fedavg", 0), {"rounds": 60}),
+    (("cifar10-mild", "fedavg", 20), {"rounds": 60}),
+    (("cifar10-mild", "fedavg", 40), {"rounds": 60}),
     (("cifar10-mild", "lfighter", 30), FEW_IMAGES),
 )
 AS_THE_GRID = "as in the grid"
@@ -154,7 +157,7 @@ def table() -> pd.DataFrame:
 
 
 _COLUMNS = (
-    "seeds", NEVER, RECOVERED, LOCKED, ALONE,
+    "seeds", *ENDS, ALONE,
     "Src-Acc (%)", "attackers dropped (%)", "honest peers dropped (%)",
 )  # fmt: skip
 
@@ -166,5 +169,5 @@ def _outcome(recorded: list[Experiment]) -> dict[str, Any]:
     shares = {label: 100 * runs[_SHARES[label]] for label in _COLUMNS if label in _SHARES}
     alone = Spread(tuple(100 * seen["alone"] / seen["rounds"]))
     means = over_known_seeds(runs.assign(**shares), ["benchmark"], list(shares)).iloc[0]
-    counts = {end: int(ends.get(end, 0)) for end in (NEVER, RECOVERED, LOCKED)}
+    counts = {end: int(ends.get(end, 0)) for end in ENDS}
     return {"seeds": len(recorded), **counts, ALONE: alone, **means}

@@ -85,9 +85,10 @@ RIGHT, WRONG = (4, 0), (0, 3)
     ("rounds", "end", "first", "last"),
     [
         ([RIGHT] * 8, "never wrong", None, None),
-        ([WRONG] * 8, "wrong at the end", 1, 8),
+        ([WRONG] * 8, "locked on", 1, 8),
         ([WRONG, WRONG, RIGHT, WRONG, *[RIGHT] * 4], "recovered", 1, 4),
-        ([*[RIGHT] * 6, WRONG, RIGHT], "wrong at the end", 7, 7),  # of 8 rounds, 2 are the end
+        ([*[RIGHT] * 6, WRONG, RIGHT], "wrong at times", 7, 7),  # of 8 rounds, 2 are the end
+        ([*[RIGHT] * 6, WRONG, WRONG], "locked on", 7, 8),
         ([*[RIGHT] * 5, WRONG, RIGHT, RIGHT], "recovered", 6, 6),
     ],
 )
@@ -108,13 +109,14 @@ def test_an_episode_is_told_by_its_end(rounds, end, first, last):
 
 
 def test_seeds_are_counted_by_their_end():
-    runs = [experiment(seed=s) for s in range(3)]
-    for e, rounds in zip(runs, [[RIGHT] * 4, [WRONG] * 4, [WRONG] * 4], strict=True):
+    runs = [experiment(seed=s, rounds=8) for s in range(4)]
+    at_times = [*[RIGHT] * 7, WRONG]
+    for e, rounds in zip(runs, [[RIGHT] * 8, [WRONG] * 8, [WRONG] * 8, at_times], strict=True):
         record(e, rounds)
     table = filtering.lock_on(filtering.filtered_rounds(runs))
     row = table.loc[("MNIST-Mild", 40)]
-    assert row[["never wrong", "recovered", "wrong at the end"]].tolist() == [1, 0, 2]
-    assert row["rounds wrong (%)"] == Spread((0.0, 100.0, 100.0))
+    assert row[["never wrong", "recovered", "wrong at times", "locked on"]].tolist() == [1, 0, 1, 2]
+    assert row["rounds wrong (%)"] == Spread((0.0, 100.0, 100.0, 12.5))
 
 
 def results(*rows) -> pd.DataFrame:

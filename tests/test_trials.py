@@ -15,7 +15,7 @@ from lff.defenses import registry
 from lff.defenses.foolsgold import foolsgold_weights
 from lff.defenses.geometry import cosines
 from lff.federation import Federation
-from lff.filtering import LOCKED, NEVER, RECOVERED
+from lff.filtering import ENDS
 
 
 @pytest.mark.parametrize("scale", trials.CONDITIONS)
@@ -45,7 +45,7 @@ def test_the_table_counts_the_recorded_seeds(monkeypatch):
     table = trials.table().loc["smoke"]
     assert table.index.tolist() == [trials.AS_IT_IS, "shorter"]
     assert table["seeds"].tolist() == [2, 1]
-    assert (table[[NEVER, RECOVERED, LOCKED]].sum(axis=1) == table["seeds"]).all()
+    assert (table[list(ENDS)].sum(axis=1) == table["seeds"]).all()
     caught = [entry["caught"] for entry in recorded[2].history]
     dropped = sum(c["true_positives"] for c in caught) / sum(c["attackers"] for c in caught)
     assert table.loc["shorter", "attackers dropped (%)"].mean == pytest.approx(100 * dropped)

@@ -66,17 +66,19 @@ def at_a_glance(results: pd.DataFrame, ratio: float = 50) -> pd.DataFrame:
     return labelled(pd.DataFrame(columns))
 
 
-def each_cell(results: pd.DataFrame) -> pd.DataFrame:
-    """The same numbers as the headline's of every cell of which there is a run."""
-    return _beside(results, pd.MultiIndex.from_frame(results[CELL].drop_duplicates()))
+def each_run(results: pd.DataFrame) -> pd.DataFrame:
+    """The same numbers as the headline's of every run there is, each seed by itself."""
+    return _beside(results, pd.MultiIndex.from_frame(results[[*CELL, "seed"]]))
 
 
 def _beside(results: pd.DataFrame, rows: pd.MultiIndex) -> pd.DataFrame:
     scaled = results.assign(src_acc=100 * results["src_acc"], asr=100 * results["asr"])
-    ours = over_seeds(scaled, CELL, ["src_acc", "asr", "cv"]).reindex(rows)
+    ours = over_seeds(scaled, list(rows.names), ["src_acc", "asr", "cv"]).reindex(rows)
+    cells = rows.droplevel("seed") if "seed" in rows.names else rows
     read_off = paper.robustness().set_index(CELL)[["src_acc", "asr"]] * 100
-    theirs = read_off.reindex(rows)
-    theirs["cv"] = paper.cv().set_index(CELL)["cv"].reindex(rows).map(lambda cv: Spread((cv,)))
+    theirs = read_off.reindex(cells)
+    theirs["cv"] = paper.cv().set_index(CELL)["cv"].reindex(cells).map(lambda cv: Spread((cv,)))
+    theirs.index = rows
     columns = {}
     for name in ("src_acc", "asr", "cv"):
         label = LABELS[name]

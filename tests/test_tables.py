@@ -164,14 +164,18 @@ def test_at_a_glance_is_the_source_class_with_and_without_attack():
     assert "LFighter, 40% attackers" in versus.at_a_glance(there, 40)
 
 
-def test_each_cell_that_was_run_stands_beside_the_papers():
+def test_each_run_stands_beside_the_papers_seeds_apart():
     there = results(("imdb", "lfighter", 30.0, 0), ("imdb", "lfighter", 30.0, 1),
                     ("mnist-mild", "fedavg", 40.0, 0), src_acc=[0.5, 0.7, 0.1])  # fmt: skip
-    table = versus.each_cell(there)
-    assert list(table.index) == [("IMDB", 30, "LFighter"), ("MNIST-Mild", 40, "FedAvg")]
-    assert table["Src-Acc (%), ours"].iloc[0].values == pytest.approx((50, 70))
-    assert table["CV, paper"].iloc[1] == Spread((0.27,))
-    nothing = versus.each_cell(there.iloc[:0])
+    table = versus.each_run(there)
+    ours, theirs = table["Src-Acc (%), ours"], table["Src-Acc (%), paper"]
+    imdb, mild = ("IMDB", 30, "LFighter"), ("MNIST-Mild", 40, "FedAvg")
+    assert list(table.index) == [(*imdb, 0), (*imdb, 1), (*mild, 0)]
+    assert [cell.mean for cell in ours] == pytest.approx([50, 70, 10])
+    assert theirs.iloc[0] == theirs.iloc[1] > 80
+    assert np.isnan(theirs.iloc[2])
+    assert table["CV, paper"].iloc[2] == Spread((0.27,))
+    nothing = versus.each_run(there.iloc[:0])
     assert nothing.empty
     assert list(nothing.columns) == list(table.columns)
 

@@ -73,8 +73,6 @@ VARIATIONS: tuple[tuple[Cell, dict[str, Any]], ...] = (
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "examples": 25_000, "rounds": 16}),
     (("cifar10-iid", "lfighter", 40), {**WHOLE_RESNET18, "rounds": 16}),
     (("cifar10-iid", "foolsgold", 50), {"rounds": 40}),
-    (("cifar10-mild", "fedavg", 0), {"rounds": 60}),
-    (("cifar10-mild", "fedavg", 20), {"rounds": 60}),
     (("cifar10-mild", "fedavg", 40), {"rounds": 60}),
     (("cifar10-mild", "lfighter", 30), FEW_IMAGES),
 )

@@ -1,5 +1,6 @@
 """Sweeps over a real Dask scheduler and real worker processes, on loopback."""
 
+import fnmatch
 import json
 import logging
 import os
@@ -24,10 +25,12 @@ PATIENCE = 120.0
 
 
 def wait_until(condition):
+    """Wait for a condition to be true; returns what it said then."""
     until = time.monotonic() + PATIENCE
-    while not condition():
+    while not (met := condition()):
         assert time.monotonic() < until, "it did not happen"
         time.sleep(0.02)
+    return met
 
 
 class Cluster:
@@ -76,8 +79,12 @@ class Cluster:
 
 
 def under_way(folder):
-    """The locks of the runs that a worker is at."""
-    return list(folder.rglob(".*.json.lock"))
+    """The locks of the runs that a worker is at.
+
+    `os.walk` passes over the folders that the worker removes meanwhile; `rglob` raises.
+    """
+    found = [name for _, _, names in os.walk(folder) for name in names]
+    return fnmatch.filter(found, ".*.json.lock")
 
 
 @pytest.fixture
@@ -121,11 +128,14 @@ def test_a_run_that_loses_every_worker_is_tried_twice_and_reported(dask, tiny, t
     (endless,) = lff.grid(["mnist-iid"], ["fedavg"], [0], **(tiny | {"rounds": 9999}))
     workers = [dask.add_worker() for _ in range(3)]
 
+    def at_work():
+        return next((w for w, f in workers if w.poll() is None and under_way(f)), None)
+
     def kill():
         for _ in range(2):
-            wait_until(lambda: any(w.poll() is None and under_way(f) for w, f in workers))
-            next(w for w, f in workers if w.poll() is None and under_way(f)).kill()
-            wait_until(lambda: sum(w.poll() is None for w, _ in workers) < 3)
+            victim = wait_until(at_work)
+            victim.kill()
+            victim.wait()
 
     killer = in_background(kill)
     outcome = lff.run_all([endless], cluster=dask.address, progress=False, folder=tmp_path)

@@ -18,6 +18,7 @@ import lff
 from lff import training
 from lff.defenses.foolsgold import foolsgold_weights
 from lff.defenses.geometry import cosines
+from lff.trials import PAPERS_RATE
 from lff.updates import weighted_mean
 
 make_optimizer = training.make_optimizer
@@ -28,6 +29,7 @@ RUNS = (
     *(("mnist-mild", "released_lfighter", 40, {"seed": seed, **OF_2024}) for seed in range(4)),
     *(("mnist-mild", "released_lfighter", 40, {"seed": seed}) for seed in range(4)),
     *(("mnist-iid", "released_foolsgold", attackers, {}) for attackers in (10, 40)),
+    *(("mnist-iid", "released_foolsgold", attackers, PAPERS_RATE) for attackers in (10, 40)),
     ("mnist-mild", "released_lfighter", 40, {"seed": 2, "scale": "paper"}),
 )
 

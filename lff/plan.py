@@ -68,13 +68,10 @@ def together(*lists: Iterable[Experiment]) -> list[Experiment]:
 
 
 def in_every_seed(runs: Iterable[Experiment]) -> list[Experiment]:
-    """These runs, and what is recorded in other seeds of LFighter and of FedAvg without attack, by
-    benchmark, ratio and seed."""
+    """These runs, and what is recorded of them in other seeds, by benchmark, ratio and seed."""
     asked = set(runs)
-    yardstick = {e for e in asked if e.defense == "fedavg" and e.attackers == 0}
-    ours = yardstick | {e for e in asked if e.defense == "lfighter"}
-    cells = {e.replace(seed=0) for e in ours}
-    scales = sorted({e.scale for e in ours})
+    cells = {e.replace(seed=0) for e in asked}
+    scales = sorted({e.scale for e in asked})
     recorded = [record.experiment for scale in scales for record in iterate(scale=scale)]
     further = [e for e in recorded if e not in asked and e.replace(seed=0) in cells]
     order = list(BENCHMARKS)

@@ -1,6 +1,6 @@
 """The paper's numbers beside ours, as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -24,6 +24,7 @@ HEADLINE_DIGITS = {
 }
 PARTS = ("paper", "ours", "difference")
 CELL = ["benchmark", "attackers", "defense"]
+DASH = "\N{EN DASH}"
 
 
 def beside_paper(
@@ -40,12 +41,28 @@ def beside_paper(
 def headline(results: pd.DataFrame, ratio: float = 40, otherwise: float = 30) -> pd.DataFrame:
     """Src-Acc and ASR in percent and the CV, the paper's and ours, at one attacker ratio.
 
-    A benchmark of which more methods were run at the ratio `otherwise` is shown at that.
+    A benchmark of which more methods were run at the ratio `otherwise` is shown at that. Its seeds
+    are those in which most methods were run, so that methods are compared by the same ones.
     """
+    results = _of_most_methods(results)
     methods = results.groupby(CELL[:2])["defense"].nunique().to_dict()
     at = {b: max(ratio, otherwise, key=lambda r: methods.get((b, r), 0)) for b in BENCHMARKS}
     cells = [(b, float(at[b]), d) for b in BENCHMARKS for d in PAPER_DEFENSES]
-    return _beside(results, pd.MultiIndex.from_tuples(cells, names=CELL))
+    table = _beside(results, pd.MultiIndex.from_tuples(cells, names=CELL))
+    seeds = results.groupby(CELL[:2])["seed"].unique().to_dict()
+    table.insert(0, "seeds", [_listed(seeds.get(cell[:2], ())) for cell in cells])
+    return table
+
+
+def _of_most_methods(results: pd.DataFrame) -> pd.DataFrame:
+    """The runs of those seeds in which, of a benchmark and ratio, most methods were run."""
+    methods = results.groupby([*CELL[:2], "seed"])["defense"].transform("nunique")
+    most = methods.groupby([results[name] for name in CELL[:2]]).transform("max")
+    return results[methods == most]
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return " ".join(str(seed) for seed in sorted(seeds)) or DASH
 
 
 def at_a_glance(results: pd.DataFrame, ratio: float = 50) -> pd.DataFrame:
@@ -89,20 +106,24 @@ def _beside(results: pd.DataFrame, rows: pd.MultiIndex) -> pd.DataFrame:
 def by_method(headline: pd.DataFrame) -> pd.DataFrame:
     """The headline with a column per method, each cell the paper's number / ours.
 
-    Ours are means over the seeds; where the paper reports nothing, or we ran nothing, is a dash.
+    Ours are the range of the seeds; where the paper reports nothing, or we ran nothing, is a dash.
     """
     cells = {}
     for (benchmark, ratio, method), row in headline.iterrows():
         for label in (LABELS[name] for name in ("src_acc", "asr", "cv")):
             digits = HEADLINE_DIGITS.get(f"{label}, paper", 2)
-            pair = (_number(row[f"{label}, {who}"], digits) for who in PARTS[:2])
-            cells.setdefault((benchmark, ratio, label), {})[method] = " / ".join(pair)
+            pair = (_range(row[f"{label}, {who}"], digits) for who in PARTS[:2])
+            key = (benchmark, ratio, row["seeds"], label)
+            cells.setdefault(key, {})[method] = " / ".join(pair)
     table = pd.DataFrame.from_dict(cells, orient="index")
-    table.index = table.index.set_names([*headline.index.names[:2], "paper / ours"])
+    table.index = table.index.set_names([*headline.index.names[:2], "seeds", "paper / ours"])
     return table
 
 
-def _number(value: Spread | float, digits: int) -> str:
-    if isinstance(value, Spread):
-        return "NaN" if value.mean != value.mean else f"{value.mean:.{digits}f}"
-    return "\N{EN DASH}" if value != value else f"{value:.{digits}f}"
+def _range(value: Spread | float, digits: int) -> str:
+    if not isinstance(value, Spread):
+        return DASH if value != value else f"{value:.{digits}f}"
+    if value.mean != value.mean:
+        return format(value, f".{digits}f")
+    ends = dict.fromkeys(f"{end:.{digits}f}" for end in (value.low, value.high))
+    return " to ".join(ends)

@@ -6,8 +6,18 @@ import pandas as pd
 import pytest
 
 from lff.benchmarks import BENCHMARKS
-from lff.claims import CLAIMS, by_its_own_numbers, check_all, tally
+from lff.claims import (
+    CLAIMS,
+    agreement,
+    by_its_own_numbers,
+    changed,
+    check_all,
+    in_other_seeds,
+    tally,
+)
+from lff.claims.other_seeds import JUDGED, SAME
 from lff.claims.registry import (
+    BY_DEFINITION,
     FAILS,
     FAILS_SO_FAR,
     HOLDS,
@@ -16,6 +26,7 @@ from lff.claims.registry import (
     NOT_LEARNED,
     NOT_RUN,
     SUBJECTS,
+    TIMES,
     View,
     learned,
 )
@@ -555,3 +566,42 @@ def test_the_papers_claims_on_the_papers_numbers():
     assert len(answers) == 38
     assert set(answers[answers == FAILS].index) == NOT_BY_ITS_OWN_NUMBERS
     assert set(answers) == {HOLDS, FAILS}
+
+
+def test_the_same_world_in_another_seed_has_the_same_answers():
+    table = in_other_seeds(pd.concat([WORLD, world(seed=4)]))
+    expected = [c for c in check_all(WORLD).itertuples() if c.answer == HOLDS]
+    expected = [c.claim for c in expected if c.about not in (TIMES, BY_DEFINITION)]
+    assert list(table["claim"]) == expected
+    assert set(table["seed"]) == {4}
+    assert (table["answer"] == table["first"]).all()
+    counts = agreement(table)
+    assert list(counts.index) == [(4, about) for about in SUBJECTS[:3]]
+    assert counts[JUDGED].sum() == counts[SAME].sum() == len(expected)
+    assert changed(table).empty
+
+
+def test_another_seed_is_compared_by_the_cells_it_shares_with_the_first():
+    mild = WORLD["benchmark"] == "mnist-mild"
+    ours = mild & WORLD["defense"].isin(["fedavg", "lfighter"])
+    lost = WORLD["attackers"].eq(40) & ours & (WORLD["defense"] == "lfighter")
+    first = WORLD.copy()
+    first.loc[lost, ["src_acc", "asr"]] = [0.0, 0.9]
+    here = WORLD[ours & WORLD["attackers"].isin([0, 40])].assign(seed=1)
+    table = in_other_seeds(pd.concat([first, here])).set_index("claim")
+    assert table.loc["mnist-mild-ours-robust", ["first", "answer"]].tolist() == [FAILS, HOLDS]
+    assert "at 40%: LFighter 0.0" in table.loc["mnist-mild-ours-robust", "evidence"]
+    without = in_other_seeds(pd.concat([first[~lost], here])).set_index("claim")
+    assert "mnist-mild-ours-robust" not in without.index  # 40% is all that seed 1 could be asked
+    rows = changed(table.reset_index())
+    assert ("MNIST-Mild", 1) in rows.index.droplevel("quote")
+    counts = agreement(table.reset_index())
+    assert counts[JUDGED].sum() - counts[SAME].sum() == len(rows)
+
+
+@pytest.mark.parametrize("table", [WORLD, WORLD.iloc[:0]])
+def test_of_one_seed_there_is_no_other(table):
+    nothing = in_other_seeds(table)
+    assert nothing.empty
+    assert changed(nothing).empty
+    assert agreement(nothing).empty

@@ -41,11 +41,12 @@ def tables(committed) -> dict[str, str]:
         runs = plan.evidence(p)
         results, rounds = p.results(runs), evolution.rounds(runs)
         verdicts = claims.check_all(results, rounds, p.results(plan.timed(p)))
-        held = holding.at_each_ratio(p.results(plan.in_every_seed(runs)))
+        every_seed = p.results(plan.in_every_seed(runs))
+        held = holding.at_each_ratio(every_seed)
     assert len(results)
     kept = versus.at_a_glance(results).map(lambda cell: f"{cell.mean:.0f}")
     return {
-        "headline_by_method": markdown(versus.by_method(versus.headline(results))),
+        "headline_by_method": markdown(versus.by_method(versus.headline(every_seed))),
         "glance": markdown(kept.join(holding.robust_by_ratio(held))),
         "claims_by_subject": markdown(claims.tally(verdicts, by="about")),
     }

@@ -9,6 +9,7 @@ from lff import evolution, paper, tables, versus
 from lff.defenses import get_defense
 from lff.scales import PAPER_DEFENSES
 from lff.spread import Spread
+from lff.versus import DASH
 
 
 def results(*rows, **columns) -> pd.DataFrame:
@@ -181,18 +182,39 @@ def test_each_run_stands_beside_the_papers_seeds_apart():
 
 
 def test_the_headline_by_method_has_the_papers_number_and_ours_in_a_cell():
-    there = results(("imdb", "lfighter", 40.0, 0), ("imdb", "lfighter", 40.0, 1),
-                    ("imdb", "fedavg", 40.0, 0), src_acc=[0.5, 0.72, 0.1],
-                    cv=[0.2, 0.31, np.nan])  # fmt: skip
-    table = versus.by_method(versus.headline(there))
+    both = [
+        ("imdb", name, 40.0, seed) for seed in (0, 1) for name in ("lfighter", "fedavg", "median")
+    ]
+    there = results(*both, ("mnist-mild", "median", 40.0, 3),
+                    src_acc=[0.5, 0.1, 0.2, 0.72, 0.1, 0.3, 0.904],
+                    cv=[0.2, np.nan, 0.3, 0.31, np.nan, np.nan, 0.4])  # fmt: skip
+    table = versus.by_method(versus.headline(there)).sort_index()
     assert len(table) == 6 * 3
     assert list(table.columns) == [get_defense(d).label for d in PAPER_DEFENSES]
-    assert table.index.names == ["benchmark", "attackers (%)", "paper / ours"]
-    assert table.loc[("IMDB", 40, "Src-Acc (%)"), "LFighter"] == "86 / 61"
-    assert table.loc[("IMDB", 40, "CV"), "LFighter"] == "0.09 / 0.26"
-    assert table.loc[("IMDB", 40, "CV"), "FedAvg"] == "0.35 / NaN"
-    assert table.loc[("IMDB", 40, "CV"), "MKrum"] == "NaN / \N{EN DASH}"
-    assert table.loc[("MNIST-iid", 40, "ASR (%)"), "FedAvg"] == "\N{EN DASH} / \N{EN DASH}"
+    assert table.index.names == ["benchmark", "attackers (%)", "seeds", "paper / ours"]
+    of_imdb = table.loc[("IMDB", 40, "0 1")]
+    assert of_imdb.loc["Src-Acc (%)", "LFighter"] == "86 / 50 to 72"
+    assert of_imdb.loc["Src-Acc (%)", "FedAvg"] == "13 / 10"
+    assert of_imdb.loc["CV", "LFighter"] == "0.09 / 0.20 to 0.31"
+    assert of_imdb.loc["CV", "FedAvg"] == "0.35 / NaN"
+    assert of_imdb.loc["CV", "Median"] == "0.27 / NaN in 1 of 2"
+    assert of_imdb.loc["CV", "MKrum"] == f"NaN / {DASH}"
+    assert table.loc[("MNIST-Mild", 40, "3", "Src-Acc (%)"), "Median"] == f"{DASH} / 90"
+    assert table.loc[("MNIST-iid", 40, DASH, "ASR (%)"), "FedAvg"] == f"{DASH} / {DASH}"
+
+
+def test_the_headline_compares_methods_in_the_seeds_of_most_of_them():
+    there = results(("imdb", "lfighter", 40.0, 0), ("imdb", "lfighter", 40.0, 1),
+                    ("imdb", "fedavg", 40.0, 1), ("imdb", "lfighter", 30.0, 0),
+                    ("mnist-iid", "lfighter", 40.0, 0), ("mnist-iid", "lfighter", 40.0, 2),
+                    src_acc=[0.5, 0.7, 0.1, 0.9, 0.8, 0.6])  # fmt: skip
+    table = versus.headline(there)
+    ours = table["Src-Acc (%), ours"]
+    assert ours["IMDB", 40, "LFighter"].values == pytest.approx((70,))
+    assert ours["IMDB", 40, "FedAvg"].values == pytest.approx((10,))
+    assert ours["MNIST-iid", 40, "LFighter"].values == pytest.approx((80, 60))
+    seeds = table["seeds"].groupby("benchmark", sort=False).unique().explode()
+    assert seeds.to_dict() == dict.fromkeys(seeds.index, DASH) | {"IMDB": "1", "MNIST-iid": "0 2"}
 
 
 def test_the_papers_numbers_stand_beside_ours():

@@ -11,8 +11,19 @@ notebooks look at those.
 
 # Importing these registers their claims.
 from lff.claims import cifar10_imdb, extreme, mnist, several, stability  # noqa: F401
+from lff.claims.other_seeds import agreement, changed, in_other_seeds
 from lff.claims.own_numbers import by_its_own_numbers
 from lff.claims.registry import ANSWERS, CLAIMS, Verdict
 from lff.claims.verdicts import check_all, tally
 
-__all__ = ["ANSWERS", "CLAIMS", "Verdict", "by_its_own_numbers", "check_all", "tally"]
+__all__ = [
+    "ANSWERS",
+    "CLAIMS",
+    "Verdict",
+    "agreement",
+    "by_its_own_numbers",
+    "changed",
+    "check_all",
+    "in_other_seeds",
+    "tally",
+]

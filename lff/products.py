@@ -26,28 +26,43 @@ def about(table: pd.DataFrame, scale: str, asked: Collection[Experiment] | None 
     """
     if table.empty:
         return f"Scale {scale}; none of {len(asked or ())} runs is recorded"
-    benchmarks = [BENCHMARKS[name].label for name in set(table["benchmark"])]
-    where = f"{benchmarks[0]}, scale" if len(benchmarks) == 1 else "Scale"
-    sources = " and ".join(sorted(set(table["data_source"])))
     runs = table["id"].nunique()
-    number = f"{runs} run{'s' if runs > 1 else ''}"
+    number = _number_of_runs(runs)
     wanted = len({e.id for e in asked or ()})
     if wanted > runs:
         number = f"{runs} of {wanted} runs ({runs / wanted:.0%}), the others not run"
-    models = _narrower(table.get("width", ()))
-    return f"{where} {scale}; data: {sources}; {models}{named_seeds(table['seed'])}; {number}"
+    seeds = named_seeds(table["seed"])
+    facts = _facts(table["benchmark"], scale, table["data_source"], table.get("width", ()))
+    return f"{facts}{seeds}; {number}"
 
 
 def about_looks(looks: Sequence[tuple[Experiment, pd.DataFrame]]) -> str:
-    """The same for observations of one round, given with the experiments they look into."""
+    """The same for observations of one round, given with the experiments they look into.
+
+    Those of one benchmark, which differ in their seeds alone, name the attackers and the round.
+    """
     e, table = looks[0]
+    runs = [run for run, _ in looks]
+    sources = (seen.attrs["data_source"] for _, seen in looks)
+    facts = _facts((r.benchmark for r in runs), e.scale, sources, (r.width for r in runs))
+    told = f"{facts}{named_seeds(r.seed for r in runs)}; {_number_of_runs(len(runs))}"
+    if len({r.benchmark for r in runs}) > 1:
+        return told
     attacked = f"{e.attackers:g}% attackers, " if e.attackers else ""
-    number = f"{len(looks)} run{'s' if len(looks) > 1 else ''}"
-    return (
-        f"{BENCHMARKS[e.benchmark].label}, scale {e.scale}; data: {table.attrs['data_source']}; "
-        f"{_narrower([e.width])}{named_seeds(look.seed for look, _ in looks)}; {number}, {attacked}"
-        f"round {table.attrs['round'] + 1} of {e.rounds}"
-    )
+    return f"{told}, {attacked}round {table.attrs['round'] + 1} of {e.rounds}"
+
+
+def _facts(
+    benchmarks: Iterable[str], scale: str, sources: Iterable[str], widths: Iterable[int]
+) -> str:
+    """Benchmark (if there is one), scale, data source, and model if it is not the paper's."""
+    labels = [BENCHMARKS[name].label for name in set(benchmarks)]
+    where = f"{labels[0]}, scale" if len(labels) == 1 else "Scale"
+    return f"{where} {scale}; data: {' and '.join(sorted(set(sources)))}; {_narrower(widths)}"
+
+
+def _number_of_runs(runs: int) -> str:
+    return f"{runs} run{'s' if runs > 1 else ''}"
 
 
 def _narrower(widths: Iterable[int]) -> str:

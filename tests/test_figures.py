@@ -209,6 +209,10 @@ def test_a_look_inside_a_round_is_described():
     assert about_looks(looks) == (
         "MNIST-Mild, scale smoke; data: made up; seeds 0, 1; 2 runs, 40% attackers, round 2 of 3"
     )
+    narrow = lff.experiment("cifar10-iid", attackers=30, scale="smoke", width=16)
+    assert about_looks([(e, table), (narrow, table)]) == (
+        "Scale smoke; data: made up; ResNet18 of 16 channels; seed 0; 2 runs"
+    )
 
 
 def test_tables_hold_the_right_number_in_the_right_cell():

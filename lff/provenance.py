@@ -4,6 +4,7 @@ import platform
 import subprocess
 from functools import cache
 from importlib.metadata import version
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ def provenance(data: Dataset, device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
         "device": device_name(device),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "platform": platform.platform(),
         "data": {"source": data.source, "checksum": data.checksum},
     }
@@ -34,14 +36,27 @@ def origin(provenance: dict[str, Any]) -> dict[str, str]:
 
 
 def device_name(device: torch.device) -> str:
-    """The processor a run used, as people call it."""
+    """The processor a run used, as people call it, and the model behind that name.
+
+    Virtual machines call all of a maker's models the same ("AMD EPYC"), but another model may take
+    other kernels, and its last bits differ.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
+    told = _cpuinfo()
+    name = told.get("model name") or platform.processor() or "cpu"
+    numbers = {"family": told.get("cpu family"), "model": told.get("model")}
+    return ", ".join([name, *(f"{what} {number}" for what, number in numbers.items() if number)])
+
+
+def _cpuinfo() -> dict[str, str]:
+    """What Linux tells of the first processor; nothing elsewhere."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next(line.split(":")[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor() or "cpu"
+            pairs = (line.partition(":") for line in takewhile(str.strip, lines))
+            return {name.strip(): value.strip() for name, _, value in pairs}
+    except OSError:
+        return {}
 
 
 @cache

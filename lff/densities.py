@@ -41,19 +41,19 @@ def premise(experiments: Iterable[Experiment]) -> pd.DataFrame:
     "The attackers' gradients were more similar among them and caused their clusters to be denser
     than the honest peers' clusters." Asked of the rounds whose two clusters are told apart: most
     (`PURE`) of one are attackers, and most of the other are not. Angles are means of the peers'
-    largest angles in a cluster, over these rounds.
+    largest angles in a cluster, over these rounds; honest peers among the attackers may widen that.
     """
     rows = []
     for e in experiments:
         record = find(e) if e.defense == LFIGHTER and e.attackers else None
         divided = [h for h in record.history if _divided(h)] if record else []
-        angles = [pair for entry in divided if (pair := _angles(entry))]
-        rows += [{**run_columns(e), "theirs": bad, "honest": good} for bad, good in angles]
-    table = pd.DataFrame(rows, columns=["id", *RUN, "theirs", "honest"])
+        rows += [{**run_columns(e), **told} for entry in divided if (told := _told_apart(entry))]
+    table = pd.DataFrame(rows, columns=["id", *RUN, "theirs", "honest", "among"])
     shares = {
         "attackers' cluster denser (%)": 100.0 * (table["theirs"] < table["honest"]),
         "angle of attackers (degrees)": table["theirs"],
         "angle of honest peers (degrees)": table["honest"],
+        "honest peers in the attackers' cluster (%)": 100.0 * table["among"],
     }
     table = table.assign(**shares).groupby([*CELL, "seed"], sort=False)
     means = table[list(shares)].mean()
@@ -66,16 +66,15 @@ def _divided(entry: dict) -> bool:
     return len(entry["saw"].get("scores", [])) == 2 and number_dropped(entry["caught"]) > 0
 
 
-def _angles(entry: dict) -> tuple[float, float] | None:
-    """The inverse densities of the attackers' and of the honest cluster, in degrees; nothing if
-    the clusters are mixed."""
-    dropped, kept, bad_dropped, bad_kept, angle_dropped, angle_kept = _clusters(entry).values()
+def _told_apart(entry: dict) -> dict[str, float] | None:
+    """The inverse densities of the attackers' and of the honest cluster, in degrees, and which
+    share of the attackers' is honest; nothing if the clusters are mixed."""
+    dropped, kept, bad_dropped, bad_kept, *angles = _clusters(entry).values()
     shares = bad_dropped / dropped, bad_kept / kept
-    if shares[0] >= PURE and shares[1] <= 1 - PURE:
-        return angle_dropped, angle_kept
-    if shares[1] >= PURE and shares[0] <= 1 - PURE:
-        return angle_kept, angle_dropped
-    return None
+    if max(shares) < PURE or min(shares) > 1 - PURE:
+        return None
+    theirs, honest = angles if shares[0] > shares[1] else reversed(angles)
+    return {"theirs": theirs, "honest": honest, "among": 1 - max(shares)}
 
 
 def _clusters(entry: dict) -> dict[str, float]:

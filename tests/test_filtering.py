@@ -177,11 +177,12 @@ def test_the_denser_cluster_is_asked_for_where_attackers_and_honest_peers_are_to
     )
     table = densities.premise([e, experiment(seed=1), experiment(defense="fedavg")])
     assert list(table.index) == [("MNIST-Mild", 40, 0)]
-    told, denser, theirs, honest = table.iloc[0]
+    told, denser, theirs, honest, among = table.iloc[0]
     assert told == 3
     assert denser == pytest.approx(100 * 2 / 3)
     assert math.radians(theirs) == pytest.approx((0.5 + 3 + 1) / 3)
     assert math.radians(honest) == pytest.approx((2 + 1 + 2.5) / 3)
+    assert among == pytest.approx(100 * (0 + 1 / 5 + 1 / 5) / 3)
 
 
 def test_a_round_without_a_bad_cluster_says_nothing_of_density():

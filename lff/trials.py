@@ -44,7 +44,7 @@ CONDITIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "paper": {AS_IT_IS: {}},
 }
-SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(2)}
+SEEDS = {"quick": range(5), "laptop": range(4), "paper": range(3)}
 
 PAPERS_RATE = {"learning_rate": 0.001, "rounds": 36}
 # As long a step in the long run; (W^t - W_k)/eta becomes the sum of the gradients of the batches.

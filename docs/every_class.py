@@ -5,8 +5,8 @@
 plays four runs of CIFAR10-Mild and writes the accuracy (%) of each class over the last rounds to
 `docs/every_class.csv`. Records have All-Acc and Src-Acc alone, and LFighter drops honest holders of
 cats there (`docs/evidence.md`). The fourth run is of a filter that drops the attackers and nobody
-else: what is lost even by that? Beside them is the Src-Acc of the study's record, which is that of
-Dog, bit for bit, on a processor of the same model.
+else: what is lost even by that? Beside them is the Src-Acc of the study's record, to be compared
+with Dog: another processor than the one that made the record does not repeat it bit for bit.
 """
 
 from concurrent.futures import ProcessPoolExecutor

@@ -64,11 +64,15 @@ def source_class_holders(peer_labels: Sequence[np.ndarray], source_class: int) -
 def choose_attackers(
     peer_labels: Sequence[np.ndarray], source_class: int, count: int, rng: np.random.Generator
 ) -> list[int]:
-    """Draw the attackers, without repetition, from the peers who hold the source class."""
+    """Draw the attackers, without repetition, from the peers who hold the source class.
+
+    They are the first of one random order of all holders, so that in one seed the attackers of a
+    smaller ratio are among those of a larger one: a curve over the ratio changes the dose alone.
+    """
     holders = source_class_holders(peer_labels, source_class)
     if count > len(holders):
         raise InputError(
             f"{count} attackers asked for, but only {len(holders)} of {len(peer_labels)} peers "
             f"hold the source class {source_class}"
         )
-    return sorted(int(k) for k in rng.choice(holders, size=count, replace=False))
+    return sorted(int(k) for k in rng.permutation(holders)[:count])

@@ -1,5 +1,7 @@
 """Label flipping, who attacks, and attacks of one's own."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,24 @@ def test_the_generator_alone_decides_who_attacks():
     holds = [np.array([7])] * 50
     once, again, other = (choose_attackers(holds, 7, 10, rng(s)) for s in (1, 1, 2))
     assert once == again != other
+
+
+def test_the_attackers_of_a_smaller_ratio_are_among_those_of_a_larger_one():
+    holds = [np.array([7])] * 30
+    for seed in range(5):
+        growing = [choose_attackers(holds, 7, count, rng(seed)) for count in range(31)]
+        for fewer, more in itertools.pairwise(growing):
+            assert len(set(more) - set(fewer)) == 1
+            assert set(fewer) < set(more)
+        added = [min(set(b) - set(a)) for a, b in itertools.pairwise(growing)]
+        assert added != sorted(added), "the order is random"
+
+
+def test_every_holder_is_as_likely_to_attack():
+    holds = [np.array([7])] * 10
+    chosen = [k for seed in range(2000) for k in choose_attackers(holds, 7, 3, rng(seed))]
+    counts = np.bincount(chosen, minlength=10)
+    assert np.abs(counts - 600).max() < 5 * np.sqrt(2000 * 0.3 * 0.7)  # five sigma
 
 
 def test_all_holders_or_nobody_can_attack():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import updates_with_gradients
+from sklearn.cluster import HDBSCAN
 
 from lff import data
 from lff.attacks import label_flipping
@@ -272,6 +273,26 @@ def test_fewer_than_three_peers_form_no_cluster(m):
     assert hdbscan(torch.rand(m, 4)).tolist() == [OUTLIER] * m
 
 
+def same_clusters(one, two):
+    """Whether two labelings put the same points together, and the same ones nowhere."""
+    together = [np.equal.outer(labels, labels) for labels in (one, two)]
+    return np.array_equal(*together) and np.array_equal(one < 0, two < 0)
+
+
+def scattered_points(seed):
+    """Ten loose groups of a hundred points: hard enough for implementations to differ."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(10, 12))
+    return centers[rng.integers(10, size=100)] + rng.uniform(0.2, 0.8) * rng.normal(size=(100, 12))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clusters_are_scikit_learns_when_it_does_not_count_the_point_itself(seed):
+    points = scattered_points(seed)
+    twin = HDBSCAN(min_cluster_size=2, min_samples=3, copy=True).fit_predict(points)
+    assert same_clusters(hdbscan(torch.from_numpy(points)).numpy(), twin)
+
+
 # --- the distribution ------------------------------------------------------------------------
 
 
@@ -424,15 +445,15 @@ def test_one_or_two_output_neurons_are_clustered_whole(classes, distribution):
 
 
 def test_three_output_neurons_are_enough_to_be_extreme():
-    gradients = 0.01 * np.random.default_rng(0).normal(size=(14, 3, 5))
-    neurons = [0] * 4 + [1] * 4 + [2] * 4 + [1] * 2
+    gradients = 0.01 * np.random.default_rng(0).normal(size=(15, 3, 5))
+    neurons = [0] * 4 + [1] * 4 + [2] * 4 + [1] * 3
     for row, neuron in enumerate(neurons):
         gradients[row, neuron, row // 4] -= 10
     gradients[:, :, -1] = 0.5
     updates = updates_with_gradients(gradients)
     decision = lfighter(updates)
     assert decision.saw["distribution"] == "extreme"
-    assert decision.dropped(updates.peers) == [12, 13]
+    assert decision.dropped(updates.peers) == [12, 13, 14]
 
 
 @pytest.mark.parametrize("distribution", ["mild", "extreme"])

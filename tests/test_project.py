@@ -88,7 +88,7 @@ def test_torchvision_imports_beside_a_cpu_build_of_torch():
 def test_importing_everything_leaves_global_random_state_alone():
     code = """
 import random, numpy as np, torch
-import sklearn.cluster, pandas, matplotlib
+import hdbscan, sklearn.cluster, pandas, matplotlib
 before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
 import lff, lff.runs, lff.sweep, lff.report, lff.data
 after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()

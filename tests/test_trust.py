@@ -444,7 +444,7 @@ def test_an_installed_package_does_not_ask_git_about_the_working_directory(monke
 
 SURROUNDINGS = """
 import json, locale, logging, multiprocessing, os, random, signal, sys, warnings
-import matplotlib, numpy, pandas, sklearn.cluster, threadpoolctl, torch, tqdm.auto
+import hdbscan, matplotlib, numpy, pandas, sklearn.cluster, threadpoolctl, torch, tqdm.auto
 import filelock, nbconvert, nbformat, papermill, PIL.Image, safetensors.torch
 import sklearn.decomposition
 import sklearn.metrics

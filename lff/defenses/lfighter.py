@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from lff.defenses.geometry import ROUNDING, cosines
@@ -132,11 +132,15 @@ def filter_extreme(gradients: Tensor) -> tuple[Tensor, dict[str, list]]:
 def hdbscan(data: Tensor) -> Tensor:
     """Clusters 0, 1, ... of at least two peers, and -1 for peers in none.
 
-    Fewer than three peers are too few to cluster and form none.
+    Fewer than three peers are too few to cluster and form none. "generic" finds the exact spanning
+    tree, which the package's default only approximates; ties are broken by position.
     """
     if len(data) < 3:
         return torch.full((len(data),), OUTLIER, device=data.device)
-    labels = HDBSCAN(min_cluster_size=2, copy=True).fit_predict(data.cpu().numpy())
+    from hdbscan import HDBSCAN  # takes a second or two to import, and only Procedure 2 needs it
+
+    model = HDBSCAN(min_cluster_size=2, algorithm="generic")
+    labels = model.fit_predict(data.double().cpu().numpy())
     return torch.from_numpy(labels.astype(np.int64)).to(data.device)
 
 

@@ -17,9 +17,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from lff.errors import InputError, TrainingError, unknown
-from lff.models import FlatModel, Layout, build, dropouts
+from lff.models import FlatModel, Layout, build, draw_dropout, dropouts
 from lff.processes import deaf_to_interrupts
-from lff.seeds import torch_generator
+from lff.seeds import stream, torch_generator
 from lff.threads import one_thread
 from lff.training import LocalTraining, Peer, batches, train_peer, train_round
 
@@ -223,12 +223,16 @@ class Stacked:
         """The updates `[m, d]` of `peers`, by SGD with momentum and weight decay."""
         plans = [list(self._batches(peer, seed, round)) for peer in peers]
         order = sorted(range(len(peers)), key=lambda row: -len(plans[row]))
+        keys = torch.tensor([stream(seed, "dropout", round, peers[row].id) for row in order])
+        layers, device = list(dropouts(self.module)), self.train_x.device
         weights = global_weights.repeat(len(peers), 1)
         velocity = torch.zeros_like(weights)
         for step in range(len(plans[order[0]])):
             chosen = [plans[row][step] for row in order if step < len(plans[row])]
             active, moving = weights[: len(chosen)], velocity[: len(chosen)]
-            gradients = self.gradients(active, *self._stack(chosen))
+            x, labels, shares = self._stack(chosen)
+            factors = draw_dropout(layers, keys[: len(chosen)], step, x.shape[1], device)
+            gradients = self.gradients(active, x, labels, shares, *factors)
             gradients.add_(active, alpha=self.training.weight_decay)
             moving.mul_(self.training.momentum).add_(gradients)
             active.sub_(moving, alpha=self.training.learning_rate)
@@ -240,36 +244,32 @@ class Stacked:
         """Nothing is held."""
 
     def _batches(self, peer: Peer, seed: int, round: int) -> Iterator[tuple[Tensor, ...]]:
-        """The examples, labels and dropout factors of each step, drawn as the loop draws them."""
-        device = self.train_x.device
+        """The examples and labels of each step, drawn as the loop draws them."""
         shuffle = torch_generator(seed, "shuffle", round, peer.id)
-        noise = torch_generator(seed, "dropout", round, peer.id, device=device)
         for _ in range(self.training.local_epochs):
-            order = torch.randperm(len(peer.examples), generator=shuffle).to(device)
-            for batch in batches(order, self.training.batch_size):
-                factors = []
-                for layer in dropouts(self.module):
-                    layer.generator, layer.drawn = noise, None
-                    factors.append(layer.factors(len(batch), self.train_x))
-                yield peer.examples[batch], peer.labels[batch], *factors
+            order = torch.randperm(len(peer.examples), generator=shuffle)
+            for batch in batches(order.to(self.train_x.device), self.training.batch_size):
+                yield peer.examples[batch], peer.labels[batch]
 
     def _stack(self, chosen: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """One step of several peers, filled up to the largest batch."""
-        largest = max(len(examples) for examples, *_ in chosen)
-        shares = [torch.full_like(y, 1 / len(y), dtype=torch.float32) for _, y, *_ in chosen]
-        examples, labels, *factors = (
+        largest = max(len(examples) for examples, _ in chosen)
+        weighed = [
+            (*plan, torch.full_like(plan[1], 1 / len(plan[1]), dtype=torch.float32))
+            for plan in chosen
+        ]
+        examples, labels, shares = (
             torch.stack([_filled(part, largest) for part in parts])
-            for parts in zip(*chosen, strict=True)
+            for parts in zip(*weighed, strict=True)
         )
-        shares = torch.stack([_filled(share, largest) for share in shares])
-        return self.train_x[examples], labels, shares, *factors
+        return self.train_x[examples], labels, shares
 
     def _loss(
         self, vector: Tensor, x: Tensor, labels: Tensor, shares: Tensor, *factors: Tensor
     ) -> Tensor:
         """One peer's loss over her batch."""
         for layer, drawn in zip(dropouts(self.module), factors, strict=True):
-            layer.drawn = drawn
+            layer.factors = drawn
         outputs = functional_call(self.module, self.layout.views(vector), (x,))
         return F.cross_entropy(outputs, labels, reduction="none") @ shares
 

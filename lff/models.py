@@ -7,7 +7,7 @@
 | IMDB     | BiLSTM   | 100 per word of the vocabulary + 236,033 |
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from lff.errors import unknown
 from lff.kernels import ToOnePixel, conv_pool
+from lff.seeds import random_words
 from lff.vision import import_torchvision
 
 MODELS = ("cnn", "resnet18", "bilstm")
@@ -25,31 +26,29 @@ OUTPUT_LAYER = {"cnn": "fc2", "resnet18": "fc", "bilstm": "output"}
 
 
 class Dropout(nn.Module):
-    """Dropout that draws from its own `generator`, so that a run never uses global state.
+    """Dropout by `factors` that local training draws (`draw_dropout`), so that a run never uses
+    global random state.
 
     The factor of each feature (0, or 1 / (1 - p)) is drawn as `[n, features]`; on feature maps,
-    whole maps are dropped (Tompson et al., 2015). `drawn` are factors drawn beforehand.
+    whole maps are dropped (Tompson et al., 2015). Without factors they are torch's to draw.
     """
 
     def __init__(self, features: int, p: float = 0.5):
         super().__init__()
         self.features = features
         self.p = p
-        self.generator: torch.Generator | None = None
-        self.drawn: Tensor | None = None
+        self.factors: Tensor | None = None
 
-    def factors(self, n: int, like: Tensor) -> Tensor:
-        """What n examples' features are multiplied by in training, `[n, features]`."""
-        if self.drawn is not None:
-            return self.drawn
-        keep = like.new_empty(n, self.features).bernoulli_(1 - self.p, generator=self.generator)
-        return keep.div_(1 - self.p)
+    def drawn(self, x: Tensor, n: int) -> Tensor:
+        """What the features of a batch of n examples are multiplied by."""
+        if self.factors is not None:
+            return self.factors
+        return x.new_empty(n, self.features).bernoulli_(1 - self.p).div_(1 - self.p)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        factors = self.factors(len(x), x)
-        return x * factors.view(x.shape[:2] + (1,) * (x.dim() - 2))
+        return x * self.drawn(x, len(x)).view(x.shape[:2] + (1,) * (x.dim() - 2))
 
 
 class CNN(nn.Module):
@@ -87,7 +86,7 @@ class FastCNN(CNN):
         x = F.relu(conv_pool(x.permute(1, 2, 3, 0), self.conv1.weight, self.conv1.bias))
         x = F.relu(conv_pool(x, self.conv2.weight, self.conv2.bias))
         if self.training:
-            x = x * self.dropout2d.factors(n, x).t()[:, None, None]
+            x = x * self.dropout2d.drawn(x, n).t()[:, None, None]
         return x.flatten(0, 2).t()
 
 
@@ -170,8 +169,27 @@ def accelerate(model: nn.Module, device: torch.device | str) -> nn.Module:
 
 
 def dropouts(model: nn.Module) -> Iterator[Dropout]:
-    """The dropout layers of a model, whose generator each peer's training sets."""
+    """The dropout layers of a model, whose factors each step of local training sets."""
     return (module for module in model.modules() if isinstance(module, Dropout))
+
+
+def draw_dropout(
+    layers: Sequence[Dropout], key: int | Tensor, step: int, n: int, device: torch.device
+) -> list[Tensor]:
+    """The factors of each dropout layer for a batch of n examples in one step, `[n, features]`.
+
+    They depend on the peer's key, the step, the example's place in the batch and the feature alone.
+    With a tensor of keys they are those of a stack of peers, `[peers, n, features]`.
+    """
+    if not layers:
+        return []
+    widths = [layer.features for layer in layers]
+    words = random_words(key, step, n * sum(widths), device)
+    shares = words.view(*words.shape[:-1], n, -1).split(widths, dim=-1)
+    return [
+        (share >= int(layer.p * 2**32)).float().mul_(1 / (1 - layer.p))
+        for share, layer in zip(shares, layers, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

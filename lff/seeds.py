@@ -6,9 +6,14 @@ trained in this process, which is what makes a resumed or parallel run the same 
 """
 
 import hashlib
+from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
+
+Words = TypeVar("Words", int, Tensor)
+WORD = 0xFFFFFFFF  # 32 bits
 
 
 def stream(seed: int, purpose: str, *index: int) -> int:
@@ -32,3 +37,28 @@ def torch_generator(
     if torch.device(device).type == "meta":
         return None
     return torch.Generator(device=device).manual_seed(stream(seed, purpose, *index))
+
+
+def scramble(words: Words) -> Words:
+    """Mix the bits of 32-bit words so that neighbors have nothing in common.
+
+    The integer hash "lowbias32" of C. Wellons' hash-prospector. A product's higher bits, which may
+    wrap around in a tensor of int64, are not looked at.
+    """
+    words = words ^ (words >> 16)
+    words = (words * 0x7FEB352D) & WORD
+    words = words ^ (words >> 15)
+    words = (words * 0x846CA68B) & WORD
+    return words ^ (words >> 16)
+
+
+def random_words(key: int | Tensor, step: int, count: int, device: torch.device | str) -> Tensor:
+    """`count` random 32-bit words, as int64, that depend on the key, the step and their index.
+
+    Counter-based: no generator with a state, so they are the same on every device and however many
+    are drawn. A tensor of keys gives a row for each, `[keys, count]`, in the same few operations.
+    """
+    state = scramble(scramble(scramble(key & WORD) ^ (key >> 32)) ^ step)
+    if isinstance(state, Tensor):
+        state = state.to(device).unsqueeze(1)
+    return scramble(scramble(torch.arange(count, device=device)) ^ state)

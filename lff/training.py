@@ -10,9 +10,9 @@ from lff.benchmarks import OPTIMIZERS
 from lff.errors import unknown
 from lff.kernels import ToOnePixel
 from lff.metrics import loss_function
-from lff.models import BiLSTM, FlatModel, dropouts
+from lff.models import BiLSTM, FlatModel, draw_dropout, dropouts
 from lff.parts import Part, own_words, used_taps
-from lff.seeds import torch_generator
+from lff.seeds import stream, torch_generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +74,16 @@ def train_peer(
 ) -> None:
     """PEER_UPDATE: E epochs over the peer's examples in batches of BS, in place."""
     x = train_x[peer.examples]
-    generators = {
+    streams = {
         "shuffle": torch_generator(seed, "shuffle", round, peer.id),
-        "dropout": torch_generator(seed, "dropout", round, peer.id, device=x.device),
+        "dropout": stream(seed, "dropout", round, peer.id),
     }
     part, x = part_of(model, x, training)
     if part is None:
-        _train(model, x, peer.labels, training, **generators)
+        _train(model, x, peer.labels, training, **streams)
     else:
         part.take()
-        steps = _train(part.model, x, peer.labels, training, **generators)
+        steps = _train(part.model, x, peer.labels, training, **streams)
         part.put_back(shrinkage(training, steps))
 
 
@@ -119,7 +119,7 @@ def _train(
     training: LocalTraining,
     *,
     shuffle: torch.Generator,
-    dropout: torch.Generator,
+    dropout: int,
 ) -> int:
     """Train `model` in place on the examples `x`; returns the number of steps.
 
@@ -127,8 +127,7 @@ def _train(
     there is no batch to join, its statistics stay as they are. The optimizer starts afresh in
     every round.
     """
-    for layer in dropouts(model.module):
-        layer.generator = dropout
+    layers = list(dropouts(model.module))
     optimizer = make_optimizer(model, training)
     smallest = 2 if model.has_batchnorm else 1
     steps = 0
@@ -136,10 +135,15 @@ def _train(
         order = torch.randperm(len(x), generator=shuffle).to(x.device)
         for batch in batches(order, training.batch_size, smallest=smallest):
             model.module.train(len(batch) >= smallest)
+            factors = draw_dropout(layers, dropout, steps, len(batch), x.device)
+            for layer, drawn in zip(layers, factors, strict=True):
+                layer.factors = drawn
             model.parameters.grad.zero_()
             loss_function(model.module(x[batch]), labels[batch]).backward()
             optimizer.step()
             steps += 1
+    for layer in layers:
+        layer.factors = None
     return steps
 
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 
 import helpers  # noqa: F401  one thread
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -22,9 +23,10 @@ from lff.models import (
     Layout,
     accelerate,
     build,
+    draw_dropout,
     dropouts,
 )
-from lff.seeds import torch_generator
+from lff.seeds import random_words, stream, torch_generator
 from lff.training import (
     LocalTraining,
     Peer,
@@ -42,6 +44,15 @@ PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236
 
 def fresh(name, seed=0, width=0):
     return build(name, vocabulary=WORDS, seed=seed, width=width)
+
+
+def set_dropout(model, key, step, n):
+    """Give a model's dropout layers their factors for a batch, as local training does."""
+    layers = list(dropouts(model))
+    for layer, factors in zip(
+        layers, draw_dropout(layers, key, step, n, torch.device("cpu")), strict=True
+    ):
+        layer.factors = factors
 
 
 def flat(name, seed=0, width=0):
@@ -142,11 +153,51 @@ def test_an_unknown_model_is_an_error():
         build("resnet")
 
 
-def test_dropout_draws_from_its_own_generator():
+def scrambled(words):
+    """The twin of `scramble`, in NumPy's own arithmetic of 32 bits."""
+    words = np.asarray(words, dtype=np.uint32)
+    words = (words ^ (words >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    words = (words ^ (words >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return words ^ (words >> np.uint32(16))
+
+
+def test_random_words_are_their_twins():
+    keys = [0, 1, 2**32, 2**63 - 1, stream(5, "dropout", 3, 7)]
+    for step in (0, 1, 29):
+        rows = []
+        for key in keys:
+            state = scrambled([key % 2**32]) ^ np.uint32(key >> 32)
+            state = scrambled(scrambled(state) ^ np.uint32(step))
+            rows.append(scrambled(scrambled(np.arange(1000)) ^ state).astype(np.int64))
+            found = random_words(key, step, 1000, "cpu")
+            assert found.tolist() == rows[-1].tolist()
+        stacked = random_words(torch.tensor(keys), step, 1000, "cpu")
+        assert torch.equal(stacked, torch.from_numpy(np.stack(rows)))
+
+
+def test_random_words_look_random():
+    """Each bit is set half the time, and peers, steps and neighbors have nothing in common."""
+    keys = torch.tensor([stream(0, "dropout", 0, peer) for peer in range(100)])
+    words = torch.stack([random_words(keys, step, 512, "cpu") for step in range(20)])
+    bits = ((words.flatten().unsqueeze(1) >> torch.arange(32)) & 1).double()
+    n = len(bits)
+    assert ((bits.mean(dim=0) - 0.5).abs() < 5 * 0.5 / n**0.5).all()
+    signs = (words >= 2**31).double() * 2 - 1  # what dropout of a half looks at
+    for one, two in (
+        (signs[1:], signs[:-1]),
+        (signs[:, 1:], signs[:, :-1]),
+        (signs[..., 1:], signs[..., :-1]),
+    ):
+        product = one * two
+        assert abs(product.mean().item()) < 5 / product.numel() ** 0.5
+    assert len(words.unique()) > 0.999 * words.numel()
+
+
+def test_dropout_takes_factors_and_no_global_random_state():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     layer = Dropout(100, p=0.25)
-    layer.generator = torch.Generator().manual_seed(1)
+    (layer.factors,) = draw_dropout([layer], 1, 0, 100, torch.device("cpu"))
     kept = layer(torch.ones(100, 100))
     assert torch.equal(torch.get_rng_state(), before)
     assert sorted(kept.unique().tolist()) == pytest.approx([0, 4 / 3])
@@ -156,12 +207,25 @@ def test_dropout_draws_from_its_own_generator():
 
 def test_dropout_of_channels_drops_whole_maps():
     layer = Dropout(10)
-    layer.generator = torch.Generator().manual_seed(1)
+    (layer.factors,) = draw_dropout([layer], 1, 0, 20, torch.device("cpu"))
     maps = layer(torch.ones(20, 10, 4, 4)).flatten(2)
     assert (maps == maps[:, :, :1]).all()
     assert sorted(maps.unique().tolist()) == [0, 2]
     alike = maps[:, :, 0] == maps[:1, :, 0]
     assert not alike.all(), "each example has a mask of its own"
+
+
+def test_dropout_of_an_example_depends_on_neither_the_batch_nor_the_stack():
+    layers = [Dropout(20), Dropout(50)]
+    cpu = torch.device("cpu")
+    keys = torch.tensor([stream(0, "dropout", 4, peer) for peer in range(3)])
+    stack = draw_dropout(layers, keys, 9, 64, cpu)
+    for row, key in enumerate(keys.tolist()):
+        for whole, small in zip(stack, draw_dropout(layers, key, 9, 11, cpu), strict=True):
+            assert torch.equal(whole[row, :11], small)
+    other = draw_dropout(layers, keys, 10, 64, cpu)
+    assert not any(torch.equal(a, b) for a, b in zip(stack, other, strict=True))
+    assert draw_dropout([], 1, 0, 4, cpu) == []
 
 
 # --- the flat vector -------------------------------------------------------------------------
@@ -202,8 +266,7 @@ def test_flat_gradients_are_autograds(name):
     flattened = FlatModel(copy.deepcopy(twin), OUTPUT_LAYER[name])
     x, y = some_examples(name, 3)
     for model in (twin, flattened.module):
-        for layer in dropouts(model):
-            layer.generator = torch.Generator().manual_seed(1)
+        set_dropout(model, 1, 0, 3)
         loss_function(model(x), y).backward()
     wanted = torch.cat([p.grad.flatten() for p in twin.parameters()])
     torch.testing.assert_close(flattened.parameters.grad, wanted)
@@ -241,9 +304,7 @@ def test_batchnorm_statistics_come_after_the_parameters():
 def textbook(model, x, y, training, *, seed, round, peer_id):
     """PEER_UPDATE with an ordinary model, optimizer and loop, from the same streams."""
     shuffle = torch_generator(seed, "shuffle", round, peer_id)
-    noise = torch_generator(seed, "dropout", round, peer_id)
-    for layer in dropouts(model):
-        layer.generator = noise
+    key, step = stream(seed, "dropout", round, peer_id), 0
     rate = training.learning_rate
     if training.optimizer == "adam":
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
@@ -260,8 +321,10 @@ def textbook(model, x, y, training, *, seed, round, peer_id):
         for start in range(0, len(y), training.batch_size):
             batch = order[start : start + training.batch_size]
             optimizer.zero_grad()
+            set_dropout(model, key, step, len(batch))
             loss_function(model(x[batch]), y[batch]).backward()
             optimizer.step()
+            step += 1
 
 
 @pytest.mark.parametrize(
@@ -435,8 +498,7 @@ def test_faster_layers_compute_what_torchs_do(name, training, count):
     x, _ = some_examples(name, count)
     x = x.double().clamp(min=0)
     for model in (plain, fast):
-        for layer in dropouts(model):
-            layer.generator = torch.Generator().manual_seed(5)
+        set_dropout(model, 5, 0, count)
     (wanted, references), (outputs, gradients) = with_gradients(plain, x), with_gradients(fast, x)
     torch.testing.assert_close(outputs, wanted)
     for gradient, reference in zip(gradients, references, strict=True):

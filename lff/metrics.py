@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LAST_ROUNDS = 10
+LAST_ROUNDS, FEWEST_ROUNDS = 10, 4
+LEARNED = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,12 @@ def measure(outputs: Tensor, labels: Tensor, source_class: int, target_class: in
     )
 
 
+def confusion_matrix(outputs: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """How many test examples of each true class (row) are told each class (column)."""
+    pairs = labels * classes + predictions(outputs)
+    return torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
+
+
 def coefficient_of_variation(values: Sequence[float]) -> float:
     """CV = sigma / mu, with the sample's sigma; NaN if the mean is zero or there is one value.
 
@@ -72,17 +79,46 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
 
 
 def averaged_rounds(rounds: int) -> int:
-    """How many last rounds are averaged: ten, or a quarter of a run of fewer than forty.
+    """How many last rounds are averaged: ten, or an even number of at least four of a short run.
 
     The paper averages ten of 200, 100 or 50 rounds, when training has settled; ten of twelve would
-    average the start of training.
+    average the start of training, so a run of fewer than forty averages its last quarter. Training
+    can swing with a period of two rounds: an even number shows neither side of it.
     """
-    return min(LAST_ROUNDS, -(-rounds // 4))
+    quarter = -(-rounds // 4)
+    return min(LAST_ROUNDS, max(FEWEST_ROUNDS, quarter + quarter % 2), rounds)
 
 
 def last_rounds(values: Sequence[float]) -> float:
     """The average over the last rounds of a run (see `averaged_rounds`)."""
-    return float(np.mean(np.asarray(values, dtype=float)[-averaged_rounds(len(values)) :]))
+    return float(np.mean(_window(values)))
+
+
+def worst_of_last_rounds(values: Sequence[float]) -> float:
+    """The lowest of the values that `last_rounds` averages."""
+    return float(np.min(_window(values)))
+
+
+def _window(values: Sequence[float]) -> np.ndarray:
+    return np.asarray(values, dtype=float)[-averaged_rounds(len(values)) :]
+
+
+def learned(src_acc: float, classes: int) -> bool:
+    """Whether a model has learned the source class: a third of the way from guessing to right.
+
+    That is 40% of ten classes and 67% of two. Of a class below it an attack has little to take.
+    """
+    return src_acc >= 1 / classes + LEARNED * (1 - 1 / classes)
+
+
+def lost(src_acc: float, unattacked: float, classes: int) -> bool | None:
+    """Whether a run has lost the source class.
+
+    `src_acc` is the average Src-Acc of its last rounds (`last_rounds`), `unattacked` that of FedAvg
+    without attack with the same seed. The class is lost under half of that; where FedAvg has not
+    `learned` it, there is nothing to lose and the answer is None.
+    """
+    return src_acc < unattacked / 2 if learned(unattacked, classes) else None
 
 
 @dataclass(frozen=True)

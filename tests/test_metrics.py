@@ -9,13 +9,16 @@ from torch import nn
 
 from lff.metrics import (
     Metrics,
+    averaged_rounds,
     caught,
     coefficient_of_variation,
     evaluate,
     last_rounds,
     loss_function,
+    lost,
     outputs_of,
     predictions,
+    worst_of_last_rounds,
 )
 
 
@@ -103,12 +106,47 @@ def test_the_last_ten_rounds_are_averaged():
     assert last_rounds([100.0] * 40 + [1.0] * 9 + [2.0]) == pytest.approx(1.1)
 
 
-def test_short_runs_average_their_last_quarter():
-    assert last_rounds([9.0] * 15 + [1.0] * 4 + [6.0]) == pytest.approx(2)
-    assert last_rounds([9.0] * 9 + [1.0, 2.0, 3.0]) == pytest.approx(2)
-    assert last_rounds([9.0, 9.0, 9.0, 9.0, 1.0, 3.0]) == pytest.approx(2)
-    assert last_rounds([9.0, 1.0]) == 1
+def test_short_runs_average_an_even_number_of_rounds_and_at_least_four():
+    assert last_rounds([9.0] * 14 + [1.0] * 4 + [2.0, 6.0]) == pytest.approx(2)  # 6 of 20
+    assert last_rounds([9.0] * 8 + [1.0, 2.0, 3.0, 6.0]) == pytest.approx(3)  # 4 of 12
+    assert last_rounds([9.0, 9.0, 1.0, 3.0, 1.0, 3.0]) == pytest.approx(2)
+    assert last_rounds([9.0, 1.0]) == 5
     assert last_rounds([5.0]) == 5
+    for rounds in range(4, 300):
+        assert averaged_rounds(rounds) in (4, 6, 8, 10)
+        assert averaged_rounds(rounds) <= averaged_rounds(rounds + 1)
+
+
+@pytest.mark.parametrize("rounds", [4, 7, 12, 16, 21, 60, 200])
+def test_a_swing_of_two_rounds_is_averaged_out(rounds):
+    swing = [0.0, 1.0] * rounds
+    assert last_rounds(swing[:rounds]) == last_rounds(swing[1 : rounds + 1]) == 0.5
+
+
+def test_the_worst_of_the_averaged_rounds_stands_beside_their_mean():
+    values = [0.0] * 8 + [0.9, 0.5, 0.9, 0.7]
+    assert worst_of_last_rounds(values) == 0.5
+    assert last_rounds(values) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("src_acc", "unattacked", "classes", "answer"),
+    [
+        (0.0, 0.95, 10, True),
+        (0.47, 0.95, 10, True),
+        (0.48, 0.95, 10, False),  # 0.475 is half
+        (0.475, 0.95, 10, False),
+        (0.1, 0.39, 10, None),  # below 0.1 + 0.9 / 3
+        (0.1, 0.41, 10, True),
+        (0.3, 0.65, 2, None),  # below 0.5 + 0.5 / 3
+        (0.3, 0.68, 2, True),
+        (0.9, 0.68, 2, False),
+        (0.0, 0.0, 10, None),
+        (0.2, math.nan, 10, None),
+    ],
+)
+def test_a_class_is_lost_under_half_of_what_fedavg_reaches(src_acc, unattacked, classes, answer):
+    assert lost(src_acc, unattacked, classes) is answer
 
 
 def test_the_caught_are_counted_among_the_peers_of_the_round():

@@ -98,7 +98,7 @@ def a_round(model: str, peers: int) -> Updates:
         learning_rate=LEARNING_RATE,
         examples=torch.arange(1.0, peers + 1).mul_(10),
         peers=tuple(range(peers)),
-        oracle_attackers=attackers,
+        attacker_count=attackers,
     )
 
 

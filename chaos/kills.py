@@ -26,7 +26,7 @@ from chaos.commands import (
 )
 
 ROUNDS = ["--rounds", "25"]
-RECORD, CHECKPOINT = ".json.tmp", ".ckpt.tmp"
+RECORD, CHECKPOINT = ".json.gz.tmp", ".ckpt.tmp"
 
 
 @dataclass

@@ -50,7 +50,7 @@ def released_lfighter(updates: lff.Updates, *, identity: bool = False) -> lff.De
     score = [n / len(data) * dissimilarity(data[cl == j], identity) for j, n in enumerate(sizes)]
     good = cl == (1 if score[0] < score[1] else 0)
     decision = weighted_mean(updates, good.to(updates.weights))
-    saw = {"neurons": neurons, "clusters": cl.tolist(), "scores": score}
+    saw = {"neurons": neurons, "clusters": cl.tolist(), "cluster_scores": score}
     return lff.Decision(aggregate=decision.aggregate, weights=decision.weights, saw=saw)
 
 
@@ -77,7 +77,7 @@ class ReleasedFoolsGold:
         weights = foolsgold_weights(cosines(self.history))
         decision = weighted_mean(updates, weights)
         return lff.Decision(
-            aggregate=decision.aggregate, weights=decision.weights, saw={"scores": weights}
+            aggregate=decision.aggregate, weights=decision.weights, saw={"weights": weights}
         )
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -36,7 +36,9 @@ def lfighter_in_company(updates: lff.Updates) -> lff.Decision:
         rows = [row for row in rows if updates.peers[row] not in dropped]
     bad = torch.ones(len(updates), dtype=torch.bool, device=updates.weights.device)
     bad[rows] = False
-    saw = {name: decision.saw[name] for name in ("neurons", "scores") if name in decision.saw}
+    saw = {
+        name: decision.saw[name] for name in ("neurons", "cluster_scores") if name in decision.saw
+    }
     return average_without(updates, bad, {"distribution": decision.saw["distribution"], **saw})
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lff.benchmarks import Experiment
-from lff.records import path_of
+from lff.records import SUFFIX, path_of
 from lff.writing import discard, write_atomically
 
 logger = logging.getLogger("lff")
@@ -75,12 +75,12 @@ def checkpoint_path(experiment: Experiment, folder: Path | None = None) -> Path:
 
 def checkpoint_path_of(record: Path) -> Path:
     """Where the checkpoint belongs that a record at this path grows from."""
-    return record.parent / "checkpoints" / f"{record.stem}.ckpt"
+    return record.parent / "checkpoints" / f"{record.name.removesuffix(SUFFIX)}.ckpt"
 
 
 def record_path_of(checkpoint: Path) -> Path:
     """Where the record belongs that grows from a checkpoint at this path."""
-    return checkpoint.parent.parent / f"{checkpoint.stem}.json"
+    return checkpoint.parent.parent / f"{checkpoint.stem}{SUFFIX}"
 
 
 def load_checkpoint(

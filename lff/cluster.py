@@ -67,8 +67,8 @@ def run_in_cluster(
         crew.cancel(running)
 
 
-def play(settings: dict[str, Any], device: str) -> tuple[str, str]:
-    """Run one experiment at a worker; returns its error, or else its record's text."""
+def play(settings: dict[str, Any], device: str) -> tuple[str, bytes]:
+    """Run one experiment at a worker; returns its error, or else its record's file."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -83,17 +83,17 @@ def play(settings: dict[str, Any], device: str) -> tuple[str, str]:
         e = Experiment(**settings)
         with tempfile.TemporaryDirectory(dir=worker.local_directory) as name:
             error, _ = attempt(e, device, Path(name), on_round=go_on)
-            text = "" if error else records.path_of(e, Path(name)).read_text(encoding="utf-8")
+            packed = b"" if error else records.path_of(e, Path(name)).read_bytes()
     except Exception:
-        return traceback.format_exc(), ""
-    return error, text
+        return traceback.format_exc(), b""
+    return error, packed
 
 
 class _LostError(Exception):
     """A run went down with its worker."""
 
 
-def _answer(future: Any, *, present: bool) -> tuple[str, str] | None:
+def _answer(future: Any, *, present: bool) -> tuple[str, bytes] | None:
     """What `play` returned, None if it is under way."""
     if future.status in ("error", "cancelled", "lost"):  # `play` itself raises nothing
         raise _LostError
@@ -109,11 +109,11 @@ def _answer(future: Any, *, present: bool) -> tuple[str, str] | None:
     return None
 
 
-def _keep(e: Experiment, text: str, folder: Path | None) -> tuple[str, float]:
+def _keep(e: Experiment, packed: bytes, folder: Path | None) -> tuple[str, float]:
     """Write a record that came back, if it is sound; returns an error, and the run's seconds."""
     path = records.path_of(e, folder)
     try:
-        record = records.parse(text, path)
+        record = records.parse(packed, path)
         with claim(path):
             if not path.exists():  # another sweep may have made it meanwhile
                 record.save(folder)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from lff.benchmarks import ARITHMETIC
 from lff.errors import ClusterError, InputError, unknown
-from lff.fingerprint import method
 from lff.runs import DEVICES, choose_device
 
 logger = logging.getLogger("lff")
@@ -190,7 +190,10 @@ class Crew:
 def identity(device: str) -> dict[str, str]:
     """What must be the same at caller and workers for their records to be."""
     choose_device(device)
-    return {"method": method(), **{name: version(name).split("+")[0] for name in PACKAGES}}
+    return {
+        "arithmetic": str(ARITHMETIC),
+        **{name: version(name).split("+")[0] for name in PACKAGES},
+    }
 
 
 def _difference(answer: dict[str, str] | Exception) -> str | None:
@@ -200,7 +203,7 @@ def _difference(answer: dict[str, str] | Exception) -> str | None:
     if isinstance(answer, Exception):
         return f"{type(answer).__name__}: {answer}"
     ours = identity("auto")
-    if answer["method"] != ours["method"]:
-        return "its code of the method is not the one here; install the same version of lff"
+    if answer["arithmetic"] != ours["arithmetic"]:
+        return "its lff gives other numbers than the one here; install the same version"
     other = [f"{n} {answer[n]} (here {ours[n]})" for n in PACKAGES if answer[n] != ours[n]]
     return f"it has {', '.join(other)}" if other else ""

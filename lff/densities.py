@@ -63,7 +63,7 @@ def premise(experiments: Iterable[Experiment]) -> pd.DataFrame:
 
 def _divided(entry: dict) -> bool:
     """Whether there were two clusters, one of which was dropped."""
-    return len(entry["saw"].get("scores", [])) == 2 and number_dropped(entry["caught"]) > 0
+    return len(entry["saw"].get("cluster_scores", [])) == 2 and number_dropped(entry["caught"]) > 0
 
 
 def _told_apart(entry: dict) -> dict[str, float] | None:
@@ -78,7 +78,7 @@ def _told_apart(entry: dict) -> dict[str, float] | None:
 
 
 def _clusters(entry: dict) -> dict[str, float]:
-    caught, scores = entry["caught"], sorted(entry["saw"]["scores"])
+    caught, scores = entry["caught"], sorted(entry["saw"]["cluster_scores"])
     attackers = caught["true_positives"], caught["attackers"] - caught["true_positives"]
     dropped = number_dropped(caught)
     everybody = caught["attackers"] + caught["honest"]

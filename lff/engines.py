@@ -27,7 +27,12 @@ ENGINES = ("auto", "loop", "stacked")
 
 
 class Engine(Protocol):
-    """Trains the selected peers of a round from the same global model."""
+    """Trains the selected peers of a round from the same global model.
+
+    Engines of the same `name` give the same bits.
+    """
+
+    name: str
 
     def train(
         self, global_weights: Tensor, peers: Sequence[Peer], *, seed: int, round: int
@@ -77,6 +82,8 @@ def check_engine(name: str, workers: int) -> None:
 class Loop:
     """One peer after another, in this process."""
 
+    name = "loop"
+
     def __init__(self, model: FlatModel, train_x: Tensor, training: LocalTraining):
         self.model, self.train_x, self.training = model, train_x, training
 
@@ -105,6 +112,8 @@ class Workers:
     Examples and models travel through pipes as arrays, so that nothing depends on the size of
     a machine's shared memory.
     """
+
+    name = Loop.name
 
     def __init__(
         self,
@@ -211,6 +220,8 @@ class Stacked:
     batches of different sizes and numbers: small ones are filled up with examples of weight
     zero, and who has no batch left drops out.
     """
+
+    name = "stacked"
 
     def __init__(self, module: nn.Module, layout: Layout, train_x: Tensor, training: LocalTraining):
         self.module, self.layout = module.train(), layout

@@ -1,8 +1,9 @@
 """The loop of Algorithm 1: select peers, train, defend, aggregate, evaluate."""
 
 import contextlib
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lff.analysis import principal_components, views
 from lff.attacks import (
     choose_attackers,
     get_attack,
@@ -23,7 +25,7 @@ from lff.defenses import get_defense
 from lff.defenses.options import parse_options
 from lff.engines import choose_engine
 from lff.errors import InputError, TrainingError
-from lff.metrics import caught, evaluate, outputs_of
+from lff.metrics import Metrics, caught, confusion_matrix, evaluate, outputs_of
 from lff.models import OUTPUT_LAYER, FlatModel, build
 from lff.partition import partition
 from lff.provenance import origin, provenance
@@ -32,6 +34,8 @@ from lff.seeds import numpy_generator, stream
 from lff.threads import one_thread
 from lff.training import LocalTraining, Peer
 from lff.updates import Updates
+
+SHOWN_ROUNDS = 12
 
 
 class Federation:
@@ -53,7 +57,6 @@ class Federation:
         self.device = torch.device(device)
         benchmark = BENCHMARKS[e.benchmark]
         self.data = load(benchmark.dataset, data=e.data, vocabulary=e.vocabulary).to(device)
-        self.provenance = provenance(self.data, self.device)  # of the code that now begins to run
         self.classes = len(self.data.classes)
         self.test = self._test_examples()
         self.peers, self.attackers = self._make_peers()
@@ -81,6 +84,7 @@ class Federation:
             train_x=self.data.train_x,
             training=self.training,
         )
+        self.provenance = provenance(self.data, self.device, self.engine.name)
         self.global_weights = self.model.vector.detach().clone()  # W^0
         self.defense = get_defense(e.defense)
         self.rule = self.defense.create(**parse_options(e.defense_options))
@@ -104,18 +108,23 @@ class Federation:
             decision = self.rule(updates)
         self.global_weights = decision.aggregate
         with self._timed("evaluation"):
-            metrics = self.evaluate()
+            metrics, confusion = self.evaluate()
         dropped = decision.dropped(updates.peers)
         entry = {
             "round": len(self.history),
             **{name: _json(value) for name, value in asdict(metrics).items()},
+            "confusion": confusion.tolist(),
             "peers": list(updates.peers),
             "excluded": excluded,
+            "weights": _compact(decision.weights, digits=3),
+            "scores": _compact(decision.scores, digits=3),
             "dropped": dropped,
             "caught": asdict(caught(dropped, self.attackers, updates.peers)),
             "magnitudes": _compact(updates.magnitudes.mean(dim=0)),
             "saw": {name: _compact(value) for name, value in decision.saw.items()},
         }
+        if len(self.history) in rounds_shown(self.experiment.rounds):
+            entry["components"] = self._components(updates, decision.saw.get("neurons", ()))
         if len(updates) == self.experiment.peers:
             del entry["peers"], entry["excluded"]  # everybody, as in the paper
         self.history.append(entry)
@@ -126,6 +135,10 @@ class Federation:
         e, t = self.experiment, len(self.history)
         selected = self.select(t)
         weights = self.engine.train(self.global_weights, selected, seed=e.seed, round=t)
+        told = {
+            "attacker_count": number_of_attackers(e.attackers / 100, len(selected)),
+            "attackers": tuple(self.attackers),
+        }
         held = [torch.bincount(p.labels, minlength=self.classes) > 0 for p in selected]
         return Updates(
             weights=weights,
@@ -137,9 +150,7 @@ class Federation:
             round=t,
             seed=e.seed,
             declared_classes=torch.stack(held),
-            oracle_attackers=number_of_attackers(e.attackers / 100, len(selected))
-            if self.defense.oracle
-            else None,
+            **{need: told[need] for need in self.defense.needs},
         )
 
     def exclude(self, updates: Updates) -> tuple[Updates, list[int]]:
@@ -167,12 +178,37 @@ class Federation:
         rng = numpy_generator(self.experiment.seed, "select", t)
         return [self.peers[k] for k in sorted(rng.choice(peers, size=m, replace=False))]
 
-    def evaluate(self):
-        """TE, All-Acc, Src-Acc and ASR of the current global model on the test examples."""
+    def evaluate(self) -> tuple[Metrics, Tensor]:
+        """TE, All-Acc, Src-Acc and ASR of the current global model on the test examples, and their
+        confusion matrix."""
         self.model.load(self.global_weights)
         examples, labels = self.test
         outputs = outputs_of(self.model.module, examples)
-        return evaluate(outputs, labels, self.experiment.source_class, self.experiment.target_class)
+        e = self.experiment
+        metrics = evaluate(outputs, labels, e.source_class, e.target_class)
+        return metrics, confusion_matrix(outputs, labels, self.classes)
+
+    def _components(self, updates: Updates, neurons: Sequence[int]) -> list[dict[str, Any]]:
+        """Two principal components of the peers' gradients of the source and the target neuron,
+        and of the neurons that the rule looked at if they are others; too few peers have none."""
+        e = self.experiment
+        pairs = [sorted((e.source_class, e.target_class))]
+        if len(neurons) == 2 and sorted(neurons) not in pairs:
+            pairs.append(sorted(neurons))
+        bad = np.isin(updates.peers, self.attackers)
+        shown = []
+        for i, j in pairs if len(updates) > 2 else []:
+            gradients = views(updates, i, j)["relevant neurons"]
+            found = principal_components(gradients, bad)
+            shown.append(
+                {
+                    "neurons": [i, j],
+                    "points": _compact(found.points.tolist(), digits=3),
+                    "explained": _compact(found.explained, digits=3),
+                    "silhouette": _compact(found.silhouette, digits=3),
+                }
+            )
+        return shown
 
     def close(self) -> None:
         """End what trains the peers."""
@@ -202,10 +238,24 @@ class Federation:
         return Record(
             experiment=self.experiment,
             attackers=self.attackers,
+            told=list(self.defense.needs),
+            class_counts=self._class_counts(),
             history=self.history,
+            model=self._fingerprint(),
             seconds=self.seconds,
             provenance=self.provenance,
         )
+
+    def _class_counts(self) -> list[list[int]]:
+        """How many examples of each class every peer holds, by their true labels."""
+        truth = [self.data.train_y[peer.examples] for peer in self.peers]
+        return [torch.bincount(own, minlength=self.classes).tolist() for own in truth]
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """The global model's checksum, for the same bits, and its length, for nearly the same."""
+        weights = self.global_weights.cpu()
+        checksum = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
+        return {"sha256": checksum, "norm": weights.double().norm().item()}
 
     def _test_examples(self) -> tuple[Tensor, Tensor]:
         """The test examples, the same for every seed."""
@@ -252,7 +302,7 @@ class Federation:
         yield
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self.seconds[part].append(time.perf_counter() - start)
+        self.seconds[part].append(float(f"{time.perf_counter() - start:.4g}"))
 
 
 def _size(name: str, asked: int, there: int) -> int:
@@ -265,12 +315,22 @@ def _json(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _compact(value: Any) -> Any:
+def rounds_shown(rounds: int) -> list[int]:
+    """The rounds, counted from 0, whose components a record keeps: all of twelve or fewer, else
+    twelve that lie denser at the start, when defenses decide whom to trust."""
+    if rounds <= SHOWN_ROUNDS:
+        return list(range(rounds))
+    spread = np.geomspace(1, rounds, SHOWN_ROUNDS)
+    chosen = np.maximum(np.round(spread).astype(int), np.arange(1, SHOWN_ROUNDS + 1))
+    return (chosen - 1).tolist()
+
+
+def _compact(value: Any, digits: int = 6) -> Any:
     """A JSON value for a record: tensors as lists, numbers to six digits, NaN as null."""
     if isinstance(value, Tensor):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_compact(item) for item in value]
+        return [_compact(item, digits) for item in value]
     if isinstance(value, float):
-        return _json(float(f"{value:.6g}"))
+        return _json(float(f"{value:.{digits}g}"))
     return value

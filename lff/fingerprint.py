@@ -1,47 +1,14 @@
-"""Fingerprints of code: a user's defense or attack, and the method of this package."""
+"""Fingerprints of a user's code: a changed defense or attack is another experiment."""
 
-import ast
 import dis
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from types import CodeType, FunctionType
 
 import numpy as np
 import torch
-
-# What a run's numbers come from: a record tells which code made it, and a checkpoint of other code
-# is not gone on with. Settings are in the `Experiment`, the data's bytes in its checksum.
-METHOD = (
-    "attacks",
-    "data/embedded",
-    "data/images",
-    "data/text",
-    "defenses/*",
-    "engines",
-    "federation",
-    "kernels",
-    "metrics",
-    "models",
-    "partition",
-    "parts",
-    "seeds",
-    "threads",
-    "training",
-    "updates",
-    "vision",
-)
-
-# Earlier codes whose runs the named later one repeats bit for bit, and so their records are as good
-# as its own (`docs/decisions.md` says how that was seen). One more change to the method ends it.
-REPEATED_BY: dict[str, str] = {
-    # before ResNet18 had a width
-    "ed65c641dee1f4fefcb0a8917061c0591fb5a91ce78e696a9b1e20a802768c42": (
-        "2c5505fb696d527d803d951931d4f0babcc28d755a3d8c3cfb1b96d84cd4e90c"
-    ),
-}
 
 
 def fingerprint(code: Callable) -> str:
@@ -58,30 +25,6 @@ def fingerprint(code: Callable) -> str:
     for part in _parts(code, set()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:12]
-
-
-@cache
-def method() -> str:
-    """A hash of the modules of this package that determine a run's numbers.
-
-    Comments, docstrings and layout do not count. It is taken once per process, so that it tells
-    the code that runs, not what an editor has made of it meanwhile.
-    """
-    digest = hashlib.sha256()
-    home = Path(__file__).parent
-    for source in sorted({path for name in METHOD for path in home.glob(f"{name}.py")}):
-        digest.update(essence(source.read_text(encoding="utf-8")).encode() + b"\0")
-    return digest.hexdigest()
-
-
-def essence(source: str) -> str:
-    """A module's statements without comments, docstrings and layout."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
-    return ast.unparse(tree)
 
 
 def _parts(code: object, seen: set[int]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from lff.training import Peer, train_round
 from lff.updates import Updates
 from lff.writing import claim, unwritable, write_atomically
 
-SCHEMA = 2
+SCHEMA = 3
 Rows = list[dict[str, Any]]
 
 
@@ -155,7 +155,7 @@ def _remembered(
                 except OSError as error:
                     raise unwritable(path, error) from error
     content = _read(path)
-    if [content[name] for name in ("kind", "experiment", "round")] != [kind, e.settings(), round]:
+    if [content[name] for name in ("kind", "experiment", "round")] != [kind, asdict(e), round]:
         raise RecordError(f"{path} does not match its experiment; remove it")
     table = pd.DataFrame(content["rows"])
     table.attrs |= {
@@ -176,7 +176,7 @@ def _observe(
     content = {
         "schema": SCHEMA,
         "kind": kind,
-        "experiment": e.settings(),
+        "experiment": asdict(e),
         "round": round,
         "provenance": federation.provenance,
         "rows": rows,

@@ -9,19 +9,21 @@ from typing import Any
 
 import torch
 
+from lff.benchmarks import ARITHMETIC
 from lff.data import Dataset
-from lff.fingerprint import method
 from lff.paths import checkout_dir
 
+PACKAGES = ("torch", "numpy", "scikit-learn", "hdbscan")  # whose versions can change numbers
 
-def provenance(data: Dataset, device: torch.device) -> dict[str, Any]:
+
+def provenance(data: Dataset, device: torch.device, engine: str) -> dict[str, Any]:
     """Everything a reader needs to judge or repeat a run."""
     return {
         "lff": version("lff"),
         "commit": commit(),
-        "method": method(),
+        "engine": engine,
         "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
+        **{name: version(name) for name in PACKAGES},
         "device": device_name(device),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "platform": platform.platform(),
@@ -29,10 +31,14 @@ def provenance(data: Dataset, device: torch.device) -> dict[str, Any]:
     }
 
 
-def origin(provenance: dict[str, Any]) -> dict[str, str]:
+def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     """What the parts of a run that is killed and resumed must have in common."""
-    names = ("method", "torch", "numpy", "scikit-learn")
-    return {"data": provenance["data"]["checksum"], **{name: provenance[name] for name in names}}
+    names = ("engine", *PACKAGES)
+    return {
+        "arithmetic": ARITHMETIC,
+        "data": provenance["data"]["checksum"],
+        **{name: provenance[name] for name in names},
+    }
 
 
 def device_name(device: torch.device) -> str:

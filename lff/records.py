@@ -1,31 +1,35 @@
 """One run's record on disk: written atomically, checked, found again, loaded as a table.
 
-A record is a JSON file `results/<scale>/<experiment id>.json`. Its `history` is the same, bit for
-bit, whenever the same experiment runs on the same machine; `seconds` and `provenance` are not. It
-carries two checksums: `digest` of what every repetition shares, `checksum` of all it says.
+A record is a compressed JSON file `results/<scale>/<experiment id>.json.gz`; `docs/records.md`
+tells every field. All but `seconds` and `provenance` is the same, bit for bit, whenever the same
+experiment runs on the same machine. It carries two checksums: `digest` of what every repetition
+shares, `checksum` of all it says.
 """
 
+import gzip
 import hashlib
+import io
 import json
 import logging
 import math
+import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lff.benchmarks import LATER, Experiment
+from lff.benchmarks import ARITHMETIC, Experiment
 from lff.errors import InputError, RecordError, unknown
-from lff.fingerprint import REPEATED_BY, method
-from lff.metrics import coefficient_of_variation, last_rounds
+from lff.metrics import coefficient_of_variation, last_rounds, worst_of_last_rounds
 from lff.paths import results_dir
 from lff.scales import SCALES
 from lff.writing import write_atomically
 
 logger = logging.getLogger("lff")
 
-SCHEMA = 2
-READABLE = (1, 2)  # schema 1: no `checksum`, and no fingerprint of the method in the provenance
+SCHEMA = 3
+SUFFIX = ".json.gz"
+LARGEST = 1 << 26  # bytes of a record's text that are read: a small file can unpack to anything
 METRICS = ("test_error", "all_acc", "src_acc", "asr")
 
 
@@ -33,8 +37,9 @@ METRICS = ("test_error", "all_acc", "src_acc", "asr")
 class Record:
     """What a finished run leaves behind.
 
-    `history` has one entry per round: the four metrics, the peers that were dropped, how many
-    of them attacked, the mean gradient magnitude of each output neuron, and what the defense saw.
+    `told` is what the rule was told that no server can know, `class_counts` how many examples of
+    each class every peer holds (by their true labels), `model` the final global model's checksum
+    and length. `history` has one entry per round (`Federation.play_round`).
     """
 
     experiment: Experiment
@@ -42,6 +47,9 @@ class Record:
     history: list[dict[str, Any]]
     seconds: dict[str, list[float]]
     provenance: dict[str, Any]
+    told: list[str] = field(default_factory=list)
+    class_counts: list[list[int]] = field(default_factory=list)
+    model: dict[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -55,41 +63,42 @@ class Record:
     @property
     def digest(self) -> str:
         """A checksum of everything that is the same in every repetition of the run."""
-        content = [self.experiment.settings(), self.attackers, self.history]
+        content = self.repeatable() | {"experiment": self.experiment.settings()}
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    @property
-    def code(self) -> str:
-        """Whether the method's code that made the record is the "present" one, or one that it
-        repeats bit for bit; "unknown" if it does not say. Records of other code are kept: it may
-        have changed in speed only."""
-        made_by = self.provenance.get("method")
-        if made_by is None:
-            return "unknown"
-        return "present" if method() in (made_by, REPEATED_BY.get(made_by)) else "other"
+    def repeatable(self) -> dict[str, Any]:
+        """Everything that is the same in every repetition of the run."""
+        return {
+            "experiment": asdict(self.experiment),
+            "attackers": self.attackers,
+            "told": self.told,
+            "class_counts": self.class_counts,
+            "history": self.history,
+            "model": self.model,
+        }
 
     def save(self, folder: Path | None = None) -> Path:
         """Write the record under its experiment's name, whole or not at all."""
         content = {
             "schema": SCHEMA,
+            "arithmetic": ARITHMETIC,
             "id": self.id,
             "digest": self.digest,
-            "experiment": self.experiment.settings(),
-            "attackers": self.attackers,
-            "provenance": self.provenance,
+            **self.repeatable(),
             "seconds": self.seconds,
-            "history": self.history,
+            "provenance": self.provenance,
         }
         content = {"checksum": _checksum(content), **content}
         path = path_of(self.experiment, folder)
-        write_atomically(path, (dump(content) + "\n").encode())
+        write_atomically(path, pack(content))
         return path
 
     def summary(self) -> dict[str, Any]:
         """One row of the table of records: settings, last rounds' averages, CV, the filter."""
         row = {"id": self.id, **asdict(self.experiment)}
         row |= {name: last_rounds(self.series(name)) for name in METRICS}
+        row["worst_src_acc"] = worst_of_last_rounds(self.series("src_acc"))
         row["cv"] = coefficient_of_variation(self.series("src_acc"))
         for name, among in (("true_positives", "attackers"), ("false_positives", "honest")):
             present = sum(r["caught"][among] for r in self.history)
@@ -98,31 +107,34 @@ class Record:
         row["aggregation_seconds"] = sum(self.seconds["aggregation"])
         row["seconds"] = sum(map(sum, self.seconds.values()))
         row["data_source"] = self.provenance["data"]["source"]
-        row["code"] = self.code
         return row
 
 
 # The columns of `Record.summary`, also of a table without any record.
 SUMMARY = (
-    "id", *(field.name for field in fields(Experiment)), *METRICS, "cv", "true_positive_rate",
-    "false_positive_rate", "aggregation_seconds", "seconds", "data_source", "code",
+    "id", *(setting.name for setting in fields(Experiment)), *METRICS, "worst_src_acc", "cv",
+    "true_positive_rate", "false_positive_rate", "aggregation_seconds", "seconds", "data_source",
 )  # fmt: skip
 
 
-def dump(content: dict[str, Any]) -> str:
-    """JSON with one line per top-level value and per round, for readable files and diffs."""
-    lines = []
-    for key, value in content.items():
-        text = json.dumps(value, allow_nan=False)
-        if key == "history":
-            text = "[\n  " + ",\n  ".join(json.dumps(r, allow_nan=False) for r in value) + "\n ]"
-        lines.append(f" {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}"
+def pack(content: dict[str, Any]) -> bytes:
+    """A record's file: compressed JSON, the same bytes for the same content."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def unpack(packed: bytes) -> dict[str, Any]:
+    """The content of a record's file."""
+    with gzip.open(io.BytesIO(packed)) as file:
+        text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ValueError(f"it unpacks to more than {LARGEST} bytes")
+    return json.loads(text)
 
 
 def path_of(experiment: Experiment, folder: Path | None = None) -> Path:
     """Where the record of an experiment is, or would be."""
-    return Path(folder or results_dir()) / experiment.scale / f"{experiment.id}.json"
+    return Path(folder or results_dir()) / experiment.scale / f"{experiment.id}{SUFFIX}"
 
 
 def find(experiment: Experiment, folder: Path | None = None) -> Record | None:
@@ -135,44 +147,40 @@ def load(path: Path) -> Record:
     """Read one record, refusing one that is broken, outdated or not what its name says."""
     try:
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
+            packed = path.read_bytes()
+        except OSError as error:
             raise RecordError(f"{path} is not a readable record ({error!r})") from error
-        return parse(text, path)
+        return parse(packed, path)
     except RecordError as error:
         raise RecordError(f"{error}; {_REMEDY}") from error
 
 
-def parse(text: str, path: Path) -> Record:
-    """The record that a text holds, checked as the one that belongs at this path."""
+def parse(packed: bytes, path: Path) -> Record:
+    """The record that a file's bytes hold, checked as the one that belongs at this path."""
     try:
-        content = json.loads(text)
-        if content["schema"] not in READABLE:
+        content = unpack(packed)
+        versions = content["schema"], content["arithmetic"]
+        if versions != (SCHEMA, ARITHMETIC):
             raise RecordError(
-                f"{path} has schema {content['schema']!r}, but this version reads "
-                f"{' and '.join(map(str, READABLE))}"
+                f"{path} has schema and arithmetic {versions[0]!r} and {versions[1]!r}, but this "
+                f"version reads {SCHEMA} and {ARITHMETIC}"
             )
-        record = Record(
-            experiment=_experiment(content["experiment"]),
-            attackers=content["attackers"],
-            history=content["history"],
-            seconds=content["seconds"],
-            provenance=content["provenance"],
-        )
+        parts = {part.name: content[part.name] for part in fields(Record)}
+        record = Record(**parts | {"experiment": _experiment(content["experiment"])})
         flaw = _flaw(record, content, path)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (*_BROKEN, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise RecordError(f"{path} is not a readable record ({error!r})") from error
     if flaw:
         raise RecordError(f"{path} does not match its experiment ({flaw})")
     return record
 
 
+_BROKEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _REMEDY = "remove it and run the experiment again"
 
 
 def _experiment(settings: dict[str, Any]) -> Experiment:
-    known = {field.name for field in fields(Experiment)}
-    differing = (known ^ set(settings)) - set(LATER)
+    differing = set(settings) - {setting.name for setting in fields(Experiment)}
     if differing:
         names = ", ".join(sorted(differing))
         raise InputError(f"made by a version of lff with other settings: {names}")
@@ -182,13 +190,12 @@ def _experiment(settings: dict[str, Any]) -> Experiment:
 def _flaw(record: Record, content: dict[str, Any], path: Path) -> str:
     """What in a record contradicts its name, its checksums or its experiment; empty if nothing."""
     e = record.experiment
-    if not (record.id == content["id"] == path.stem and e.scale == path.parent.name):
+    name = path.name.removesuffix(SUFFIX)
+    if not (record.id == content["id"] == name and e.scale == path.parent.name):
         return f"it is the record of {record.id} at scale {e.scale}"
     if record.digest != content["digest"]:
         return "its history was changed"
-    if (content["schema"] > 1 or "checksum" in content) and _checksum(content) != content[
-        "checksum"
-    ]:
+    if _checksum(content) != content["checksum"]:
         return "it was changed"
     if [entry["round"] for entry in record.history] != list(range(e.rounds)):
         return f"it has {len(record.history)} of {e.rounds} rounds"
@@ -209,7 +216,7 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
     """All records, in the order of their names; one that is refused is named and passed over."""
     if scale is not None and scale not in list(SCALES):
         raise unknown("scale", scale, SCALES)
-    for path in sorted(Path(folder or results_dir()).glob(f"{scale or '*'}/*.json")):
+    for path in sorted(Path(folder or results_dir()).glob(f"{scale or '*'}/*{SUFFIX}")):
         try:
             yield load(path)
         except RecordError as error:

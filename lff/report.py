@@ -1,6 +1,6 @@
 """Short readable texts for the command line: a run's summary, and what there is."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,10 +60,9 @@ def overview() -> str:
     from lff.defenses import defenses
     from lff.records import iterate
 
-    recorded, made_by = Counter(), defaultdict(list)
+    recorded = Counter()
     for record in iterate():
         e = record.experiment
-        made_by[record.code].append(record.id)
         kinds = ("benchmark", "defense", "attack", "scale")
         recorded.update((kind, getattr(e, kind)) for kind in kinds)
     benchmarks = [("benchmark", "data set", "distribution", "source -> target", "records")]
@@ -82,19 +81,7 @@ def overview() -> str:
         sizes = [f"{e.peers} peers, {e.rounds} rounds" for e in of]
         scales.append((scale, of[0].data, *sizes, recorded["scale", scale]))
     parts = [table(rows) for rows in (benchmarks, rules, poisons, scales)]
-    return "\n\n".join([*parts, f"  records: {results_dir()}\n{_origins(made_by)}"])
-
-
-def _origins(made_by: dict[str, list[str]], shown: int = 10) -> str:
-    """How many records the present code made, and which it did not."""
-    lines = [f"  made by the method's present code: {len(made_by['present'])}"]
-    for code, title in (("other", "made by other code"), ("unknown", "of unknown code")):
-        names = made_by[code]
-        if names:
-            lines += [f"  {title}: {len(names)}", *(f"    {name}" for name in names[:shown])]
-        if len(names) > shown:
-            lines.append("    ... (all: column `code` of lff.load_records())")
-    return "\n".join(lines)
+    return "\n\n".join([*parts, f"  records: {results_dir()}"])
 
 
 def data_listing(names: Sequence[str]) -> str:

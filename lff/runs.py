@@ -151,12 +151,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def _compare_origin(record: Record) -> None:
-    """Warn if a record was made by other code of the method than the present one, or from another
-    form of its data set than the cache now holds."""
-    if record.code == "other":
-        logger.warning(
-            "the record %s was made by other code of lff; remove it to run it again", record.id
-        )
+    """Warn if a record was made from another form of its data set than the cache now holds."""
     e, made_from = record.experiment, record.provenance["data"]
     here = data.at_hand(BENCHMARKS[e.benchmark].dataset) if e.data == "real" else None
     if here and here[1] != made_from["checksum"]:

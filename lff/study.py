@@ -27,6 +27,7 @@ from lff.notebook import Parameters
 from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
 from lff.plan import looking_seconds, missing_runs
 from lff.progress import bar
+from lff.records import SUFFIX
 from lff.runs import choose_device
 from lff.sweep import run_all
 from lff.workers import default_jobs
@@ -287,7 +288,8 @@ def _key(code: str, records: str) -> str:
 def _records_key() -> str:
     """A hash of the records of all scales: the verdict looks at trials of other scales, too."""
     digest = hashlib.sha256()
-    for record in sorted(results_dir().rglob("*.json")):
+    home = results_dir()
+    for record in sorted([*home.glob(f"*/*{SUFFIX}"), *home.glob("*/observations/*.json")]):
         digest.update(record.name.encode() + record.read_bytes())
     return digest.hexdigest()
 

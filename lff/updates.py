@@ -32,7 +32,9 @@ class Updates:
     round: int = 0
     seed: int = 0  # for defenses that draw random numbers
     declared_classes: Tensor | None = None  # bool [m, classes]: what each peer says she holds
-    oracle_attackers: int | None = None  # told only to rules that cannot do without; not knowable
+    # Told only to rules that declare the need; no server can know it.
+    attacker_count: int | None = None
+    attackers: tuple[int, ...] | None = None  # the ids of the peers who attack
 
     def __post_init__(self):
         if self.weights.dim() != 2:
@@ -90,16 +92,16 @@ class Updates:
         """The gradients connected to output neurons `i` and `j`, `[m, 2 * (features + 1)]`."""
         return self.output_layer[:, [i, j]].flatten(1)
 
-    def attackers_told(self) -> int:
-        """The number of attackers, for a rule that is registered with `oracle=True`."""
-        if self.oracle_attackers is None:
+    def told(self, need: str) -> Any:
+        """What a rule must be told and declares with `needs`: `attacker_count` or `attackers`."""
+        if (value := getattr(self, need)) is None:
             raise InputError(
-                "this defense must be told the number of attackers: register it with oracle=True, "
-                "or set oracle_attackers"
+                f"this defense must be told {need}: register it with needs=({need!r},), "
+                f"or set {need}"
             )
-        if self.oracle_attackers < 0:
-            raise InputError(f"oracle_attackers must be 0 or more, not {self.oracle_attackers!r}")
-        return self.oracle_attackers
+        if need == "attacker_count" and value < 0:
+            raise InputError(f"attacker_count must be 0 or more, not {value!r}")
+        return value
 
     def select(self, rows: Sequence[int]) -> "Updates":
         """The same round with only these rows."""
@@ -115,7 +117,8 @@ class Updates:
             round=self.round,
             seed=self.seed,
             declared_classes=None if declared is None else declared[rows],
-            oracle_attackers=self.oracle_attackers,
+            attacker_count=self.attacker_count,
+            attackers=self.attackers,
         )
 
 
@@ -124,12 +127,14 @@ class Decision:
     """What a defense makes of a round.
 
     `weights` holds the share of each peer in the aggregate (0 = filtered out), for rules that
-    filter or weigh whole updates; `saw` holds what the rule saw (JSON values or small tensors),
-    so that a record or a notebook can show why.
+    filter or weigh whole updates; `scores` how suspicious each peer looked (the higher, the more),
+    for rules that say so; `saw` what else the rule saw (JSON values or small tensors), so that a
+    record or a notebook can show why.
     """
 
     aggregate: Tensor
     weights: Tensor | None = None
+    scores: Tensor | None = None
     saw: dict[str, Any] = field(default_factory=dict)
 
     def dropped(self, peers: Sequence[int]) -> list[int]:

@@ -31,6 +31,7 @@ def updates_of(weights, *, classes=1, **settings):
         "learning_rate": 1.0,
         "examples": torch.ones(m),
         "peers": tuple(range(m)),
+        "attackers": (),
     }
     return Updates(weights=weights, **(defaults | settings))
 

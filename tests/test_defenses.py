@@ -23,7 +23,7 @@ from lff.defenses.coordinatewise import (
     coordinate_repeated_median,
     coordinate_trimmed_mean,
 )
-from lff.defenses.foolsgold import FoolsGold, foolsgold_weights
+from lff.defenses.foolsgold import FoolsGold, foolsgold_weights, largest_similarities
 from lff.defenses.geometry import cosines, ranks
 from lff.defenses.multi_krum import multi_krum, squared_distances
 from lff.defenses.options import format_options, parse_options
@@ -265,14 +265,14 @@ def test_repeated_median_of_so_many_peers_that_one_column_fills_a_block():
 @pytest.mark.parametrize("n", [2, 3, 8, 9, 20])
 def test_trimmed_mean_at_half_is_the_median_and_at_nothing_the_mean(n):
     matrix = torch.from_numpy(normal(n, 6, seed=n))
-    half = updates_of(matrix, oracle_attackers=round(0.5 * n))
+    half = updates_of(matrix, attacker_count=round(0.5 * n))
     assert torch.equal(apply("trimmed_mean", half).aggregate, apply("median", half).aggregate)
-    nothing = updates_of(matrix, oracle_attackers=0)
+    nothing = updates_of(matrix, attacker_count=0)
     close(apply("trimmed_mean", nothing).aggregate, matrix.double().mean(dim=0))
 
 
 def test_trimmed_mean_by_hand():
-    updates = updates_of([[1, 9], [2, 0], [4, 1], [6, 5], [100, 3]], oracle_attackers=1)
+    updates = updates_of([[1, 9], [2, 0], [4, 1], [6, 5], [100, 3]], attacker_count=1)
     decision = apply("trimmed_mean", updates)
     assert decision.aggregate.tolist() == [4, 3]
     assert decision.saw == {"trimmed": 1}
@@ -281,9 +281,9 @@ def test_trimmed_mean_by_hand():
 def test_coordinate_rules_drop_nobody_and_ignore_numbers_of_examples():
     matrix = normal(5, 4)
     for name in ("median", "trimmed_mean", "repeated_median"):
-        few = apply(name, updates_of(matrix, oracle_attackers=1))
+        few = apply(name, updates_of(matrix, attacker_count=1))
         many = apply(
-            name, updates_of(matrix, oracle_attackers=1, examples=torch.tensor([1.0, 9, 2, 7, 5]))
+            name, updates_of(matrix, attacker_count=1, examples=torch.tensor([1.0, 9, 2, 7, 5]))
         )
         assert torch.equal(few.aggregate, many.aggregate)
         assert few.dropped(range(5)) == []
@@ -344,9 +344,9 @@ def test_multi_krum_is_its_twin(n, ratio):
     for seed in range(5):
         matrix = normal(n, 6, seed=seed)
         matrix[: n // 3] += 2
-        decision = multi_krum(updates_of(matrix, oracle_attackers=attackers))
+        decision = multi_krum(updates_of(matrix, attacker_count=attackers))
         kept, scores = multi_krum_twin(matrix, attackers)
-        close(decision.saw["scores"], scores)
+        close(decision.scores, scores)
         assert decision.dropped(range(n)) == sorted(set(range(n)) - set(kept))
         close(decision.aggregate, matrix[kept].astype(float).mean(axis=0))
         assert decision.saw["kept"] == len(kept)
@@ -356,20 +356,20 @@ def test_multi_krum_by_hand():
     """n = 6, f = 1: three neighbours, three kept: 3, 4 and 2 (scores 1+1+4, 1+4+4, 1+1+4)."""
     updates = updates_of(
         [[0, 0], [2, 0], [3, 0], [4, 0], [5, 0], [90, 0]],
-        oracle_attackers=1,
+        attacker_count=1,
         examples=torch.tensor([1.0, 1, 100, 1, 1, 1]),
     )
     decision = multi_krum(updates)
-    assert decision.saw["scores"].tolist()[:5] == [4 + 9 + 16, 1 + 4 + 4, 1 + 1 + 4, 6, 14]
+    assert decision.scores.tolist()[:5] == [4 + 9 + 16, 1 + 4 + 4, 1 + 1 + 4, 6, 14]
     assert decision.dropped(updates.peers) == [0, 4, 5]
     assert decision.aggregate.tolist() == [3, 0], "kept peers weigh the same"
 
 
 def test_multi_krum_keeps_the_only_peer():
-    decision = multi_krum(updates_of([[3, 4]], oracle_attackers=0))
+    decision = multi_krum(updates_of([[3, 4]], attacker_count=0))
     assert decision.aggregate.tolist() == [3, 4]
     assert decision.weights.tolist() == [1]
-    assert decision.saw == {}, "she has no neighbour, and so no score"
+    assert decision.scores is None, "she has no neighbour, and so no score"
 
 
 def distances_of(matrix):
@@ -534,6 +534,12 @@ def test_foolsgold_trusts_a_peer_unlike_all_others_by_hand():
     close(foolsgold_weights(similarity), [0.5, 0.5, 1])
 
 
+def test_foolsgold_suspects_whoever_resembles_another_by_hand():
+    """v = 0.8, 0.8, 0.4: peer 2 is pardoned by 0.4 / 0.8 for resembling peer 0, and no other."""
+    similarity = torch.tensor([[1, 0.8, 0.4], [0.8, 1, 0.1], [0.4, 0.1, 1]]).double()
+    close(largest_similarities(similarity), [0.8, 0.8, 0.2])
+
+
 def test_foolsgold_leaves_its_input_alone():
     similarity = torch.eye(3).double()
     foolsgold_weights(similarity)
@@ -552,9 +558,8 @@ def test_foolsgold_remembers_peers_through_rounds_they_miss():
         decision = rule(updates)
         for peer, gradient in zip(peers, gradients, strict=True):
             history[peer] = history.get(peer, 0) + gradient.ravel().astype(float)
-        scores = np.array(foolsgold_twin([history[peer] for peer in peers]))
-        close(decision.saw["scores"], scores, rtol=1e-4, atol=1e-4)
-        shares = scores / scores.sum()
+        weights = np.array(foolsgold_twin([history[peer] for peer in peers]))
+        shares = weights / weights.sum()
         close(decision.weights, shares, rtol=1e-4, atol=1e-4)
         close(decision.aggregate, shares @ updates.weights.double().numpy(), 1e-3, 1e-4)
     state = rule.state_dict()
@@ -575,10 +580,10 @@ def test_foolsgold_sees_the_output_layer_only():
         "examples": torch.ones(4),
         "peers": (0, 1, 2, 3),
     }
-    scores = FoolsGold()(Updates(weights=weights, **settings)).saw["scores"]
+    scores = FoolsGold()(Updates(weights=weights, **settings)).scores
     other = weights.clone()
     other[:, : layout.slice("fc2.weight").start] = 7
-    assert torch.equal(FoolsGold()(Updates(weights=other, **settings)).saw["scores"], scores)
+    assert torch.equal(FoolsGold()(Updates(weights=other, **settings)).scores, scores)
 
 
 def test_foolsgold_goes_on_from_its_state():
@@ -648,7 +653,7 @@ def a_round(m, *, seed=0, **settings):
     gradients = normal(m, 3, 5, seed=seed) + 2
     gradients[m - m // 3 :, 0] -= 6
     examples = torch.from_numpy(np.random.default_rng(seed).integers(5, 50, size=m)).float()
-    return updates_with_gradients(gradients, examples=examples, oracle_attackers=m // 3, **settings)
+    return updates_with_gradients(gradients, examples=examples, attacker_count=m // 3, **settings)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -666,7 +671,7 @@ def test_the_order_of_peers_does_not_matter(name, m):
 @pytest.mark.parametrize("m", [1, 2, 3, 8, 33, 40])
 def test_of_identical_updates_the_aggregate_is_that_update(name, m):
     row = normal(1, 18, seed=m)
-    updates = updates_of(row.repeat(m, axis=0), classes=3, oracle_attackers=m // 3)
+    updates = updates_of(row.repeat(m, axis=0), classes=3, attacker_count=m // 3)
     close(apply(name, updates).aggregate, row[0], rtol=1e-5)
 
 
@@ -690,7 +695,7 @@ def test_decisions_have_the_right_shape_and_shares_sum_to_one(name, m):
 def test_two_peers_meet_in_between(name):
     """Nothing tells two peers apart; Krum alone must choose one."""
     updates = updates_with_gradients([[[1, 2], [3, 4], [5, 6]], [[3, 0], [1, 8], [-5, 6]]])
-    updates = updates_of(updates.weights, classes=3, oracle_attackers=0)
+    updates = updates_of(updates.weights, classes=3, attacker_count=0)
     aggregate = apply(name, updates).aggregate
     wanted = updates.weights[0] if name == "multi_krum" else updates.weights.mean(dim=0)
     close(aggregate, wanted)
@@ -747,14 +752,14 @@ def test_selected_rows_keep_what_belongs_to_them():
         declared_classes=torch.eye(3, dtype=torch.bool),
         round=4,
         seed=9,
-        oracle_attackers=1,
+        attacker_count=1,
     )
     two = updates.select([2, 0])
     assert torch.equal(two.weights, updates.weights[[2, 0]])
     assert two.examples.tolist() == [3, 1]
     assert two.peers == (7, 5)
     assert two.declared_classes.int().tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert (two.round, two.seed, two.oracle_attackers) == (4, 9, 1)
+    assert (two.round, two.seed, two.attacker_count) == (4, 9, 1)
 
 
 # --- registry and options --------------------------------------------------------------------
@@ -767,7 +772,7 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
 
 
-def test_the_papers_defenses_come_in_its_order_and_two_need_an_oracle():
+def test_the_papers_defenses_come_in_its_order_and_two_must_be_told_something():
     assert list(defenses())[:7] == [
         "fedavg",
         "median",
@@ -777,9 +782,28 @@ def test_the_papers_defenses_come_in_its_order_and_two_need_an_oracle():
         "foolsgold",
         "lfighter",
     ]
-    assert {n for n, d in defenses().items() if d.oracle} == {"trimmed_mean", "multi_krum"}
+    assert {name: d.needs for name, d in defenses().items() if d.needs} == {
+        "trimmed_mean": ("attacker_count",),
+        "multi_krum": ("attacker_count",),
+        "oracle": ("attackers",),
+    }
     with pytest.raises(FrozenInstanceError):
-        get_defense("median").oracle = True
+        get_defense("median").needs = ("attackers",)
+    with pytest.raises(InputError, match=r"'attacker'.*attacker_count, attackers"):
+        defense("all_knowing", needs=("attacker",))
+
+
+def test_the_oracle_averages_exactly_the_honest_peers():
+    matrix = [[1, 2], [3, 4], [50, 60], [5, 6]]
+    settings = {"examples": torch.tensor([1.0, 1, 7, 2]), "peers": (3, 5, 8, 9)}
+    decision = apply("oracle", updates_of(matrix, attackers=(8, 11), **settings))
+    assert decision.dropped((3, 5, 8, 9)) == [8]
+    close(decision.weights, [0.25, 0.25, 0, 0.5])
+    close(decision.aggregate, [3.5, 4.5])
+    everybody = apply("oracle", updates_of(matrix, attackers=(3, 5, 8, 9), **settings))
+    assert everybody.dropped((3, 5, 8, 9)) == []
+    with pytest.raises(InputError, match=r"must be told attackers: register it with needs="):
+        apply("oracle", updates_of(matrix, attackers=None, **settings))
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -789,7 +813,7 @@ def test_a_defense_of_ones_own_is_one_function():
         return Decision(aggregate=updates.weights[row])
 
     found = get_defense("first_peer")
-    assert (found.label, found.oracle, found.options()) == ("First", False, {"row": 0})
+    assert (found.label, found.needs, found.options()) == ("First", (), {"row": 0})
     assert list(defenses())[-1] == "first_peer"
     updates = updates_of([[1, 2], [3, 4]])
     assert apply("first_peer", updates).aggregate.tolist() == [1, 2]

@@ -74,7 +74,8 @@ def updates(request):
         learning_rate=0.1,
         examples=torch.ones(m, device=META),
         peers=tuple(range(m)),
-        oracle_attackers=m // 4,
+        attacker_count=m // 4,
+        attackers=(1,),
     )
 
 

@@ -1,63 +1,45 @@
 """What is committed as evidence agrees: records, tables, and the README."""
 
+import hashlib
 import json
 import re
 import runpy
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from lff import claims, evolution, holding, plan, versus
-from lff.notebook import Parameters
-from lff.products import markdown
+import lff
+from lff import claims
 
 ROOT = Path(__file__).parents[1]
 LAPTOP = ROOT / "figures" / "laptop"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def committed(tmp_path_factory) -> Path:
-    """The committed records alone: who runs more of the study has others beside them."""
-    listing = ["git", "ls-files", "results/laptop", "results/paper"]
-    try:
-        told = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a checkout: which records are committed is not known")
-    home = tmp_path_factory.mktemp("committed")
-    for name in told.stdout.splitlines():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).symlink_to(ROOT / name)
-    return home / "results"
-
-
-@pytest.fixture(scope="module")
-def tables(committed) -> dict[str, str]:
-    """The tables of the README, from the committed records, as Markdown."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LFF_RESULTS", str(committed))
-        p = Parameters(scale="laptop", compute=False)
-        runs = plan.evidence(p)
-        results, rounds = p.results(runs), evolution.rounds(runs)
-        verdicts = claims.check_all(results, rounds, p.results(plan.timed(p)))
-        every_seed = p.results(plan.in_every_seed(runs))
-        held = holding.at_each_ratio(every_seed)
-    assert len(results)
-    kept = versus.at_a_glance(results).map(lambda cell: f"{cell.mean:.0f}")
-    return {
-        "headline_by_method": markdown(versus.by_method(versus.headline(every_seed))),
-        "glance": markdown(kept.join(holding.robust_by_ratio(held))),
-        "claims_by_subject": markdown(claims.tally(verdicts, by="about")),
-    }
-
-
 @pytest.mark.parametrize("name", ["glance", "headline_by_method", "claims_by_subject"])
-def test_the_readme_shows_what_the_committed_records_say(tables, name):
+def test_the_readme_shows_the_committed_tables(name):
     committed = (LAPTOP / f"{name}.md").read_text(encoding="utf-8")
-    assert committed.startswith(tables[name])
-    shown = README.split(f"<!-- figures/laptop/{name}.md -->\n")[1]
-    assert shown.split("<!-- end -->")[0] == tables[name]
+    shown = README.split(f"<!-- figures/laptop/{name}.md -->\n")[1].split("<!-- end -->")[0]
+    assert committed.startswith(shown)
+    assert shown.count("\n") > 3
+
+
+def test_the_records_of_the_first_evidence_are_as_they_were_made():
+    """By the checksum that each carries, of experiment, attackers and history."""
+    paths = sorted((ROOT / "results" / "first").glob("*/*.json"))
+    assert len(paths) > 400
+    for path in paths:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        shared = [content[name] for name in ("experiment", "attackers", "history")]
+        text = json.dumps(shared, sort_keys=True)
+        assert hashlib.sha256(text.encode()).hexdigest() == content["digest"], path
+        assert path.stem == content["id"]
+
+
+def test_no_record_of_the_first_evidence_is_taken_for_a_present_one(monkeypatch):
+    monkeypatch.setenv("LFF_RESULTS", str(ROOT / "results"))
+    now = lff.load_records()["id"]
+    assert not {path.stem for path in (ROOT / "results" / "first").rglob("*.json")} & set(now)
 
 
 def test_the_readme_is_refreshed():

@@ -87,9 +87,9 @@ RIGHT, WRONG = (4, 0), (0, 3)
         ([RIGHT] * 8, "never wrong", None, None),
         ([WRONG] * 8, "locked on", 1, 8),
         ([WRONG, WRONG, RIGHT, WRONG, *[RIGHT] * 4], "recovered", 1, 4),
-        ([*[RIGHT] * 6, WRONG, RIGHT], "wrong at times", 7, 7),  # of 8 rounds, 2 are the end
-        ([*[RIGHT] * 6, WRONG, WRONG], "locked on", 7, 8),
-        ([*[RIGHT] * 5, WRONG, RIGHT, RIGHT], "recovered", 6, 6),
+        ([*[RIGHT] * 4, WRONG, *[RIGHT] * 3], "wrong at times", 5, 5),  # of 8 rounds, 4 are the end
+        ([*[RIGHT] * 4, *[WRONG] * 4], "locked on", 5, 8),
+        ([*[RIGHT] * 3, WRONG, *[RIGHT] * 4], "recovered", 4, 4),
     ],
 )
 def test_an_episode_is_told_by_its_end(rounds, end, first, last):
@@ -147,7 +147,7 @@ def record_scores(e, rounds, scores):
     record(e, rounds)
     recorded = lff.records.find(e)
     for entry, both in zip(recorded.history, scores, strict=True):
-        entry["saw"]["scores"] = both
+        entry["saw"]["cluster_scores"] = both
     recorded.save()
 
 

@@ -26,7 +26,7 @@ properties = settings(max_examples=100, deadline=None, derandomize=True, databas
 def aggregate(name, honest, attackers, told=None):
     """The aggregate of honest and attackers' rows, of which `told` attackers are known about."""
     rows = np.concatenate([honest, attackers]).astype(np.float32)
-    updates = updates_of(rows, oracle_attackers=len(attackers) if told is None else told)
+    updates = updates_of(rows, attacker_count=len(attackers) if told is None else told)
     return get_defense(name).create()(updates).aggregate.double().numpy()
 
 

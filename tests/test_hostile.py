@@ -44,7 +44,7 @@ def a_round(gradients, *, scale=1.0, examples=None, **settings):
         gradients,
         learning_rate=scale,
         examples=torch.ones(m) if examples is None else torch.tensor(examples),
-        **{"oracle_attackers": m // 3, **settings},
+        **{"attacker_count": m // 3, **settings},
     )
 
 
@@ -109,7 +109,7 @@ def test_every_defense_makes_a_finite_model_of_every_finite_round(rule, kind, cl
             weights,
             classes=classes,
             learning_rate=rate,  # gradients are differences over the rate: a small one overflows
-            oracle_attackers=m // 3,
+            attacker_count=m // 3,
         )
         assert_sound(decide(rule, updates), updates)
 
@@ -151,7 +151,7 @@ def test_if_only_peers_without_examples_remain_they_alone_are_averaged():
 @pytest.mark.parametrize("told", [0, 1, 3, 4, 5, 9])
 def test_any_number_of_attackers_may_be_told(rule, told):
     """Also all of them, more than half, or (after exclusions) more than there are peers."""
-    updates = a_round(normal(5, 3), oracle_attackers=told)
+    updates = a_round(normal(5, 3), attacker_count=told)
     assert_sound(decide(rule, updates), updates)
 
 
@@ -195,7 +195,7 @@ def test_medians_of_the_largest_numbers_are_exact():
 def test_an_update_that_is_not_finite_is_refused_with_the_peers_name(rule, value, entry):
     weights = normal(6, 3).reshape(6, -1)
     weights[2, entry] = weights[4, entry] = value
-    updates = updates_of(weights, classes=3, oracle_attackers=1, peers=(10, 11, 12, 13, 14, 15))
+    updates = updates_of(weights, classes=3, attacker_count=1, peers=(10, 11, 12, 13, 14, 15))
     with pytest.raises(InputError, match=rf"'{rule[0]}' got .* from peers \[12, 14\] in round 0"):
         decide(rule, updates)
 
@@ -210,7 +210,7 @@ def test_infinities_that_cancel_in_a_sum_are_found_and_overflowing_sums_are_not_
 
 
 def test_direct_calls_are_checked_too():
-    broken = updates_of([[1, math.nan], [2, 3]], oracle_attackers=0)
+    broken = updates_of([[1, math.nan], [2, 3]], attacker_count=0)
     for rule in (*(d.factory for d in defenses().values() if d.name != "foolsgold"), FoolsGold()):
         with pytest.raises(InputError, match=r"peers \[0\]"):
             rule(broken)
@@ -249,8 +249,8 @@ def test_rounds_that_do_not_fit_together_are_refused(settings, message):
 
 
 def test_a_negative_number_of_attackers_is_refused():
-    with pytest.raises(InputError, match="oracle_attackers must be 0 or more, not -1"):
-        decide(("multi_krum", {}), updates_of(np.zeros((4, 2)), oracle_attackers=-1))
+    with pytest.raises(InputError, match="attacker_count must be 0 or more, not -1"):
+        decide(("multi_krum", {}), updates_of(np.zeros((4, 2)), attacker_count=-1))
 
 
 @pytest.fixture
@@ -389,7 +389,7 @@ def rounds(draw):
 def updates_from(gradients, attackers, **settings):
     m = len(gradients)
     examples = [float(5 + k * 7 % 11) for k in range(m)]
-    return a_round(gradients, examples=examples, oracle_attackers=attackers, **settings)
+    return a_round(gradients, examples=examples, attacker_count=attackers, **settings)
 
 
 @every_rule

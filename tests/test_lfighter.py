@@ -91,7 +91,9 @@ def test_scores_by_hand():
     bad, saw = filter_mild(two_clusters((0, 30, 90), (0, 10)))
     assert rows(bad) == [3, 4]
     assert saw["clusters"] == [0, 0, 0, 1, 1]
-    assert saw["scores"] == pytest.approx([3 / 5 * math.radians(80), 2 / 5 * math.radians(10)])
+    assert saw["cluster_scores"] == pytest.approx(
+        [3 / 5 * math.radians(80), 2 / 5 * math.radians(10)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,14 +127,14 @@ def test_density_by_cosine_can_decide_otherwise():
     by_cosine, saw = filter_mild(data, density="cosine")
     assert rows(by_angle) == [0, 1]
     assert rows(by_cosine) == [2, 3, 4, 5, 6]
-    assert saw["scores"] == pytest.approx([2 / 7 * 0.5, 5 / 7 * (1 - math.sqrt(3) / 2)])
+    assert saw["cluster_scores"] == pytest.approx([2 / 7 * 0.5, 5 / 7 * (1 - math.sqrt(3) / 2)])
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 10])
 def test_of_equal_points_nobody_is_bad(m):
     bad, saw = filter_mild(torch.ones(m, 4).double())
     assert not bad.any()
-    assert saw == {"clusters": [0] * m, "scores": []}
+    assert saw == {"clusters": [0] * m, "cluster_scores": [], "inverse_densities": []}
 
 
 def test_kmeans_finds_the_best_of_several_starts():

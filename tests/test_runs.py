@@ -123,7 +123,7 @@ def test_resumed_equals_uninterrupted(defense, killed_after, tiny, tmp_path, mon
     assert resumed.history == whole.history
     assert len(resumed.seconds["training"]) == e.rounds
     left = [path.name for path in (tmp_path / "parts").rglob("*") if path.is_file()]
-    assert left == [f"{e.id}.json"]
+    assert left == [f"{e.id}.json.gz"]
 
 
 @pytest.mark.parametrize("damage", [
@@ -197,7 +197,7 @@ def test_a_round_selects_a_fraction_of_the_peers(tiny):
 def test_only_rules_that_assume_it_are_told_the_number_of_attackers(tiny):
     for defense, told in (("fedavg", None), ("lfighter", None), ("trimmed_mean", 4)):
         e = runs.experiment("mnist-extreme", attackers=40, defense=defense, **tiny)
-        assert Federation(e).collect_updates().oracle_attackers == told
+        assert Federation(e).collect_updates().attacker_count == told
 
 
 def test_a_run_leaves_threads_and_random_state_as_they_were(tiny):
@@ -440,7 +440,9 @@ def test_cuda_is_refused_where_there_is_none(tiny, monkeypatch):
 def test_record_tells_what_the_defense_saw_and_where_it_ran(tiny):
     record = lff.run("mnist-mild", defense="lfighter", attackers=30, progress=False, **tiny)
     for entry in record.history:
-        assert set(entry["saw"]) == {"distribution", "neurons", "clusters", "scores"}
+        assert set(entry["saw"]) == {
+            "distribution", "neurons", "clusters", "cluster_scores", "inverse_densities"
+        }  # fmt: skip
         clusters = entry["saw"]["clusters"]
         dropped = {clusters[k] for k in entry["dropped"]}
         assert len(dropped) <= 1

@@ -67,7 +67,7 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, 
 def test_a_record_that_arrives_meanwhile_is_not_taken_for_shown(
     compute, tmp_path, monkeypatch, own_folders
 ):
-    arriving = own_folders / "lff_results" / "quick" / "arriving.json"
+    arriving = own_folders / "lff_results" / "quick" / "arriving.json.gz"
     arriving.parent.mkdir(parents=True)
     notebook(tmp_path / "00_shows.ipynb", f"open({str(arriving)!r}, 'w').write('{{}}')")
     monkeypatch.setattr(study, "notebooks_dir", lambda: tmp_path)

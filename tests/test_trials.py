@@ -162,7 +162,7 @@ def test_the_released_foolsgold_sums_the_gradients_of_batches(released, tiny, mo
     sums = torch.stack(list(released["SUMS"]))
     assert torch.allclose(sums, updates.gradients, atol=1e-4)
     rule = released["ReleasedFoolsGold"]()
-    weights = rule(updates).saw["scores"]
+    weights = rule(updates).saw["weights"]
     layer = updates.output_layer[:, :, :-1].flatten(1)
     assert torch.allclose(weights, foolsgold_weights(cosines(layer)), atol=1e-3)
     resumed = released["ReleasedFoolsGold"]()

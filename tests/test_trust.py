@@ -204,7 +204,7 @@ def test_a_bomb_among_the_tensors_of_a_checkpoint(bomb, tiny, caplog):
     """All is right but the tensors."""
     e = runs.experiment("mnist-iid", **tiny)
     path = checkpoints.checkpoint_path(e)
-    origin = {"method": "x"}
+    origin = {"engine": "x"}
     checkpoints.Checkpoint(torch.zeros(3), {}, [], {}, origin).save(e)
     header, _, rest = path.read_bytes().partition(b"\n")
     header = json.loads(header)

@@ -72,6 +72,6 @@ def test_lfighter_told_what_it_sees_itself_decides_the_same(monkeypatch):
 
     ours = told(source, target)
     assert ours["dropped"] == theirs["dropped"]
-    assert ours["saw"]["scores"] == theirs["saw"]["scores"]
+    assert ours["saw"]["cluster_scores"] == theirs["saw"]["cluster_scores"]
     others = [c for c in range(10) if c not in (source, target)]
-    assert told(*others[:2])["saw"]["scores"] != theirs["saw"]["scores"]
+    assert told(*others[:2])["saw"]["cluster_scores"] != theirs["saw"]["cluster_scores"]

@@ -1,10 +1,11 @@
-"""The seven defenses of the paper, and the registry for more."""
+"""The seven defenses of the paper, the oracle above them, and the registry for more."""
 
 from lff.defenses.coordinatewise import median, repeated_median, trimmed_mean
 from lff.defenses.fedavg import fedavg
 from lff.defenses.foolsgold import FoolsGold
 from lff.defenses.lfighter import lfighter
 from lff.defenses.multi_krum import multi_krum
+from lff.defenses.oracle import oracle
 from lff.defenses.registry import Defense, defense, defenses, get_defense
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "lfighter",
     "median",
     "multi_krum",
+    "oracle",
     "repeated_median",
     "trimmed_mean",
 ]

@@ -36,14 +36,14 @@ def repeated_median(updates: Updates) -> Decision:
     return Decision(aggregate=without_overflow(coordinate_repeated_median, updates.weights))
 
 
-@defense("trimmed_mean", label="TMean", oracle=True)
+@defense("trimmed_mean", label="TMean", needs=("attacker_count",))
 def trimmed_mean(updates: Updates) -> Decision:
     """Coordinate-wise mean without the highest and lowest values (Yin et al., 2018).
 
-    As many are trimmed on each side as the oracle says there are attackers; where nothing
-    would remain (from 50%) it is the median.
+    As many are trimmed on each side as it is told there are attackers; where nothing would remain
+    (from 50%) it is the median.
     """
-    trimmed = updates.attackers_told()
+    trimmed = updates.told("attacker_count")
     rule = partial(coordinate_trimmed_mean, trimmed=trimmed)
     return Decision(aggregate=without_overflow(rule, updates.weights), saw={"trimmed": trimmed})
 

@@ -28,10 +28,11 @@ class FoolsGold:
         for peer, gradient in zip(updates.peers, gradients, strict=True):
             self.history[peer] = within_range(self.history.get(peer, 0) + gradient)
         similarity = cosines(torch.stack([self.history[peer] for peer in updates.peers]))
-        weights = foolsgold_weights(similarity)
-        decision = weighted_mean(updates, weights)
+        decision = weighted_mean(updates, foolsgold_weights(similarity))
         return Decision(
-            aggregate=decision.aggregate, weights=decision.weights, saw={"scores": weights}
+            aggregate=decision.aggregate,
+            weights=decision.weights,
+            scores=largest_similarities(similarity),
         )
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -43,19 +44,26 @@ class FoolsGold:
         self.history = {int(peer): gradients for peer, gradients in state.items()}
 
 
-def foolsgold_weights(similarity: Tensor) -> Tensor:
-    """The weights in [0, 1] of Algorithm 1, from the peers' pairwise similarities.
+def largest_similarities(similarity: Tensor) -> Tensor:
+    """max_j cs_ij of each peer, from the pairwise similarities; those below 0 count as 0.
 
     An honest peer who resembles a sybil is pardoned in proportion: cs_ij is scaled by v_i / v_j
-    where v_i < v_j, v being each peer's largest similarity (at least 0). Then
-    alpha_i = 1 - max_j cs_ij, rescaled to a maximum of one, and
-    the weight is ln(alpha / (1 - alpha)) + 0.5, cut to [0, 1].
+    where v_i < v_j, v being each peer's largest similarity.
     """
     similarity = similarity.clone().fill_diagonal_(0)
     largest = similarity.amax(dim=1)
     mine, other = largest.unsqueeze(1), largest.unsqueeze(0)
     pardon = torch.where(mine < other, mine / other, 1)
-    alpha = (1 - (similarity * pardon).amax(dim=1)).clamp(0, 1)
+    return (similarity * pardon).amax(dim=1)
+
+
+def foolsgold_weights(similarity: Tensor) -> Tensor:
+    """The weights in [0, 1] of Algorithm 1, from the peers' pairwise similarities.
+
+    alpha_i = 1 - max_j cs_ij is rescaled to a maximum of one, and the weight is
+    ln(alpha / (1 - alpha)) + 0.5, cut to [0, 1].
+    """
+    alpha = (1 - largest_similarities(similarity)).clamp(0, 1)
     highest = alpha.max()
     alpha = alpha / torch.where(highest > 0, highest, 1)
     return (torch.logit(alpha) + 0.5).clamp(0, 1)

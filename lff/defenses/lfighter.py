@@ -77,11 +77,11 @@ def filter_mild(
     cl = kmeans(data, seed)
     in_cl = [cl == 0, cl == 1]
     if not in_cl[1].any():
-        return nobody, {"clusters": cl.tolist(), "scores": []}
+        return nobody, {"clusters": cl.tolist(), "cluster_scores": [], "inverse_densities": []}
     dns = [cluster_inverse_density(data[members], density) for members in in_cl]
     sizes = [int(members.sum()) for members in in_cl]
     score = [size / len(data) * d for size, d in zip(sizes, dns, strict=True)]
-    saw = {"clusters": cl.tolist(), "scores": score}
+    saw = {"clusters": cl.tolist(), "cluster_scores": score, "inverse_densities": dns}
     rank = sizes if math.isclose(*score, rel_tol=ROUNDING) else score
     if rank[0] == rank[1]:
         return nobody, saw

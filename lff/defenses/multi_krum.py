@@ -18,12 +18,12 @@ from lff.updates import Decision, Updates, weighted_mean
 GRAM_BLOCK = 1 << 18  # entries of a block of the Gram matrix's sum: 2 MiB of float64
 
 
-@defense("multi_krum", label="MKrum", oracle=True)
+@defense("multi_krum", label="MKrum", needs=("attacker_count",))
 def multi_krum(updates: Updates) -> Decision:
     """Keep the n - f - 2 updates of the lowest scores and average them equally.
 
     The score of an update is the sum of its squared distances to its n - f - 2 nearest other
-    updates, f being the number of attackers the oracle tells. At least one is kept, and at
+    updates, f being the number of attackers it is told. At least one is kept, and at
     least one neighbour is looked at. (Libraries differ here: Blanchard et al. leave the number
     kept free, and some count an update among its own neighbours.) Of equal scores the peer of
     the lower id goes first: with one neighbour the two closest updates always tie.
@@ -31,7 +31,7 @@ def multi_krum(updates: Updates) -> Decision:
     n = len(updates)
     if n == 1:
         return weighted_mean(updates, torch.ones_like(updates.examples))
-    count = max(n - updates.attackers_told() - 2, 1)
+    count = max(n - updates.told("attacker_count") - 2, 1)
     distances = squared_distances(updates.weights, updates.global_weights)
     distances.fill_diagonal_(torch.inf)
     scores = distances.sort(dim=1).values[:, :count].sum(dim=1)
@@ -42,7 +42,8 @@ def multi_krum(updates: Updates) -> Decision:
     return Decision(
         aggregate=decision.aggregate,
         weights=decision.weights,
-        saw={"scores": scores, "kept": count},
+        scores=scores,
+        saw={"kept": count},
     )
 
 

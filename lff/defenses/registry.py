@@ -6,7 +6,7 @@ such callables, with `state_dict` and `load_state_dict` for resumption.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib.metadata import entry_points
@@ -19,6 +19,7 @@ from lff.updates import Decision, Updates, finite_rows
 Rule = Callable[[Updates], Decision]
 
 ENTRY_POINTS = "lff.defenses"
+NEEDS = ("attacker_count", "attackers")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Defense:
     name: str
     label: str
     factory: Callable[..., Any]
-    oracle: bool
+    needs: tuple[str, ...]
 
     def create(self, **options: Any) -> Rule:
         """A fresh rule for one run, with these options."""
@@ -64,16 +65,19 @@ _entry_points_loaded = False
 
 
 def defense(
-    name: str, *, label: str | None = None, oracle: bool = False
+    name: str, *, label: str | None = None, needs: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a defense under `name`, shown in figures as `label`.
 
-    `oracle=True` marks a rule that must be told the number of attackers; no other rule is.
-    Whoever calls the rule, updates that are not finite are refused, and so is its decision if
-    the aggregate is no finite model.
+    `needs` names what the rule must be told though no server can know it (`NEEDS`); no other rule
+    is told. Whoever calls the rule, updates that are not finite are refused, and so is its
+    decision if the aggregate is no finite model.
     """
     if not name.isidentifier():
         raise InputError(f"a defense's name must be a Python identifier, not {name!r}")
+    for need in needs:
+        if need not in NEEDS:
+            raise unknown("need", need, NEEDS)
 
     def register(factory: Callable[..., Any]) -> Callable[..., Any]:
         memory = [hasattr(factory, method) for method in ("state_dict", "load_state_dict")]
@@ -86,7 +90,7 @@ def defense(
         if present is not None and present.factory.__module__ != factory.__module__:
             raise InputError(f"a defense named {name!r} exists already; choose another name")
         checked = _checked(name, factory)
-        _defenses[name] = Defense(name, label or name, checked, oracle)
+        _defenses[name] = Defense(name, label or name, checked, tuple(needs))
         return checked
 
     return register

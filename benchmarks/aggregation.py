@@ -104,7 +104,7 @@ def a_round(model: str, peers: int) -> Updates:
 
 def contestants(updates: Updates, part: int) -> list[Contestant]:
     """Every rule of lff, each followed by the other ways to compute it."""
-    matrix, told = updates.weights, updates.attackers_told()
+    matrix, told = updates.weights, updates.told("attacker_count")
     states, examples = authors.states(updates), updates.examples.tolist()
     before = updates.layout.views(updates.global_weights)
     head = updates.layout.output_layer

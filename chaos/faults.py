@@ -120,7 +120,7 @@ def _check_end(command: Command, *, killed: bool) -> None:
 
 def _small_files(folder: Path, reference: Path) -> None:
     """The system cuts off files: too small for a record, then only too small for a checkpoint."""
-    for limit, code, said in ((2_000, 2, COMPLAINT), (20_000, 0, WARNING)):
+    for limit, code, said in ((500, 2, COMPLAINT), (20_000, 0, WARNING)):
         results = folder / f"limit {limit}"
 
         def cut(limit: int = limit) -> None:
@@ -168,7 +168,7 @@ def _two_at_once(folder: Path) -> None:
     both = [Command(sweep, path, prepare=note_plays) for path in (results, link)]
     ends = [(command.wait(), command.said) for command in both]
     check(results, reference)
-    wanted = sorted(Path(name).stem for name in files(reference))
+    wanted = sorted(Path(name).name.removesuffix(".json.gz") for name in files(reference))
     if [code for code, _ in ends] != [0, 0] or sorted(played.read_text().split()) != wanted:
         raise LostError(f"two sweeps at once played {played.read_text()} and ended with {ends}")
     say(f"two sweeps at once: {len(wanted)} runs, each played once")

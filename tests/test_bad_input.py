@@ -4,6 +4,7 @@ What other tests refuse already (test_benchmarks, test_cli, test_notebooks, test
 test_records) is not repeated here.
 """
 
+import gzip
 import json
 import math
 from dataclasses import asdict, fields
@@ -371,7 +372,7 @@ def recorded(tmp_path_factory):
         "mnist-iid", scale="smoke", peers=10, examples=200, test_examples=100, rounds=1,
         local_epochs=1, progress=False, folder=folder,
     )  # fmt: skip
-    return record, records.path_of(record.experiment, folder).read_text()
+    return record, records.path_of(record.experiment, folder).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -385,12 +386,12 @@ def recorded(tmp_path_factory):
 def test_a_record_of_an_impossible_experiment_is_refused_by_name(
     setting, value, recorded, tmp_path
 ):
-    record, text = recorded
-    content = json.loads(text)
+    record, packed = recorded
+    content = records.unpack(packed)
     content["experiment"][setting] = value
     path = records.path_of(record.experiment, tmp_path)
     path.parent.mkdir()
-    path.write_text(json.dumps(content))
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
     with pytest.raises(RecordError, match=path.name):
         records.load(path)
 
@@ -405,10 +406,10 @@ def test_a_record_of_an_impossible_experiment_is_refused_by_name(
     ids=repr,
 )  # fmt: skip
 def test_a_record_of_wrong_types_is_refused_by_name(wrong, recorded, tmp_path):
-    record, text = recorded
+    record, packed = recorded
     path = records.path_of(record.experiment, tmp_path)
     path.parent.mkdir()
-    path.write_text(json.dumps(json.loads(text) | wrong))
+    path.write_bytes(records.pack(records.unpack(packed) | wrong))
     with pytest.raises(RecordError, match=path.name):
         records.load(path)
 
@@ -421,9 +422,10 @@ def test_a_record_of_wrong_types_is_refused_by_name(wrong, recorded, tmp_path):
 def test_a_file_that_is_no_record_is_refused_by_name(content, recorded, tmp_path):
     path = records.path_of(recorded[0].experiment, tmp_path)
     path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(RecordError, match=path.name):
-        records.load(path)
+    for file in (content, gzip.compress(content)):
+        path.write_bytes(file)
+        with pytest.raises(RecordError, match=path.name):
+            records.load(path)
 
 
 def test_every_scale_has_sizes_its_data_can_give():

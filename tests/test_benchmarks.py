@@ -89,13 +89,21 @@ def test_experiment_survives_json():
 
 
 def test_a_later_field_changes_no_id_that_was_given_before_it():
-    """The id of a committed record, and of the same run with the field set."""
+    """A committed id, which names what differs from the defaults and the arithmetic."""
     e = experiment("mnist-mild", scale="laptop", defense="lfighter", attackers=40)
-    assert e.id == "mnist-mild_lfighter_40_seed0_14ab32ab36"
+    assert e.id == "mnist-mild_lfighter_40_seed0_a83bb81220"
     assert Experiment(**e.settings()) == e
     e = experiment("cifar10-iid", scale="paper")
     assert "width" not in e.settings()
     assert e.replace(width=16).settings() == {**e.settings(), "width": 16}
+    assert e.replace(width=16).id != e.id
+
+
+def test_other_arithmetic_gives_other_ids(monkeypatch):
+    e = experiment("mnist-mild")
+    before = e.id
+    monkeypatch.setattr("lff.benchmarks.ARITHMETIC", 99)
+    assert e.id != before
 
 
 def test_the_papers_width_has_one_name_and_other_models_none():

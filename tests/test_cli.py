@@ -76,7 +76,7 @@ def test_sweep_runs_the_grid_and_takes_what_is_recorded(capsys, own_folders):
                  "--ratios", "0", "30", "--quiet", "--jobs", "2", *TINY]  # fmt: skip
     assert main(arguments) == 0
     assert "4 runs recorded, 0 failed" in capsys.readouterr().out
-    files = sorted((own_folders / "lff_results" / "smoke").glob("*.json"))
+    files = sorted((own_folders / "lff_results" / "smoke").glob("*.json.gz"))
     times = [path.stat().st_mtime_ns for path in files]
     assert len(files) == 4
     assert main(arguments) == 0

@@ -105,7 +105,7 @@ def test_an_episode_is_told_by_its_end(rounds, end, first, last):
         assert shown["end"] == end
     else:
         assert filtering.wrong_runs(seen).empty
-    assert run["attackers dropped at the end (%)"] == 100 * rounds[-2:].count(RIGHT) / 2
+    assert run["attackers dropped at the end (%)"] == 100 * rounds[-4:].count(RIGHT) / 4
 
 
 def test_seeds_are_counted_by_their_end():

@@ -369,13 +369,15 @@ def test_options_that_are_lacking_or_cannot_be_written_are_refused(registries, t
     assert named(share=0.5, mode="b").defense_options == "mode=b,share=0.5"
 
 
-def test_a_record_of_other_code_is_taken_with_a_warning(tiny, monkeypatch, caplog):
+def test_a_record_of_other_arithmetic_is_not_taken(tiny, monkeypatch):
     first = lff.run("mnist-iid", progress=False, **tiny)
-    assert lff.run("mnist-iid", **tiny).history == first.history
-    assert not caplog.text
-    monkeypatch.setattr(records, "method", lambda: "other")
-    lff.run("mnist-iid", **tiny)
-    assert f"{first.id} was made by other code" in caplog.text
+    earlier = first.id
+    monkeypatch.setattr("lff.benchmarks.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.records.ARITHMETIC", 99)
+    again = lff.run("mnist-iid", progress=False, **tiny)
+    assert again.history == first.history
+    assert again.id != earlier
+    assert lff.load_records()["id"].tolist() == [again.id]
 
 
 def test_a_class_that_would_forget_is_refused(registries):
@@ -387,15 +389,15 @@ def test_a_class_that_would_forget_is_refused(registries):
                 return lff.Decision(aggregate=updates.weights[0])
 
 
-def test_a_checkpoint_of_other_code_is_not_gone_on_with(tiny, tmp_path, monkeypatch, caplog):
+def test_a_checkpoint_of_other_arithmetic_is_not_gone_on_with(tiny, tmp_path, monkeypatch, caplog):
     settings = tiny | {"progress": False}
     with monkeypatch.context() as patch:
         kill_after(patch, 2)
         with pytest.raises(KilledError):
             lff.run("mnist-mild", folder=tmp_path, **settings)
-    monkeypatch.setattr("lff.provenance.method", lambda: "other")
+    monkeypatch.setattr("lff.provenance.ARITHMETIC", 99)
     lff.run("mnist-mild", folder=tmp_path, **settings)
-    assert "written with other method" in caplog.text
+    assert "written with other arithmetic" in caplog.text
 
 
 def test_a_defense_of_the_paper_cannot_be_replaced_by_accident(registries):

@@ -185,7 +185,7 @@ def draw_dropout(
         return []
     widths = [layer.features for layer in layers]
     words = random_words(key, step, n * sum(widths), device)
-    shares = words.view(*words.shape[:-1], n, -1).split(widths, dim=-1)
+    shares = words.view(*words.shape[:-1], n, sum(widths)).split(widths, dim=-1)
     return [
         (share >= int(layer.p * 2**32)).float().mul_(1 / (1 - layer.p))
         for share, layer in zip(shares, layers, strict=True)

@@ -58,7 +58,7 @@ class Record:
 
     def series(self, name: str) -> list[float]:
         """One quantity of the history over the rounds; a missing value is NaN."""
-        return [float("nan") if r[name] is None else r[name] for r in self.history]
+        return [float("nan") if r.get(name) is None else r[name] for r in self.history]
 
     @property
     def digest(self) -> str:
@@ -165,7 +165,7 @@ def parse(packed: bytes, path: Path) -> Record:
                 f"{path} has schema and arithmetic {versions[0]!r} and {versions[1]!r}, but this "
                 f"version reads {SCHEMA} and {ARITHMETIC}"
             )
-        parts = {part.name: content[part.name] for part in fields(Record)}
+        parts = {part.name: content[part.name] for part in fields(Record) if part.name in content}
         record = Record(**parts | {"experiment": _experiment(content["experiment"])})
         flaw = _flaw(record, content, path)
     except (*_BROKEN, gzip.BadGzipFile, EOFError, zlib.error) as error:

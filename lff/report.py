@@ -37,7 +37,7 @@ def summarize(record) -> str:
             [
                 ("TE", f"{row['test_error']:.3f}"),
                 ("All-Acc", f"{row['all_acc']:.1%}"),
-                ("Src-Acc", f"{row['src_acc']:.1%}"),
+                ("Src-Acc", f"{row['src_acc']:.1%} (worst {row['worst_src_acc']:.1%})"),
                 ("ASR", f"{row['asr']:.1%}"),
             ]
         ),

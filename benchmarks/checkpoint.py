@@ -12,11 +12,11 @@ import torch
 from benchmarks.common import Report, threads
 from benchmarks.training import Round
 from lff import experiment
-from lff.benchmarks import BENCHMARKS, Experiment
-from lff.checkpoints import Checkpoint, checkpoint_path
-from lff.engines import Loop
+from lff.experiments.benchmarks import BENCHMARKS, Experiment
+from lff.experiments.checkpoints import Checkpoint, checkpoint_path
+from lff.experiments.runs import CHECKPOINT_SECONDS, CHECKPOINT_SHARE
+from lff.fast.engines import Loop
 from lff.models import OUTPUT_LAYER, FlatModel, build
-from lff.runs import CHECKPOINT_SECONDS, CHECKPOINT_SHARE
 from lff.training import LocalTraining
 
 EXAMPLES = {"mnist": 60_000}  # where the scale takes all

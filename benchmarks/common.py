@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
-from lff.provenance import commit, device_name
+from lff.experiments.provenance import commit, device_name
 
 RESULTS = Path(__file__).parent / "results"
 Name = TypeVar("Name")

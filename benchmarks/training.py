@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks import textbook
 from benchmarks.common import Report, side_by_side, threads
-from lff.engines import Loop, Stacked, Workers
+from lff.fast.engines import Loop, Stacked, Workers
 from lff.models import CNN, OUTPUT_LAYER, FlatModel, build
 from lff.training import LocalTraining, Peer
 

@@ -143,7 +143,9 @@ def warm_up(folder: Path) -> None:
     """Import and load what every command would, so that those forked from here start at once."""
     from tqdm import tqdm
 
-    from lff import report, run, sweep  # noqa: F401
+    from lff import run
+    from lff.experiments import sweep  # noqa: F401
+    from lff.study import report  # noqa: F401
 
     tqdm.monitor_interval = 0  # a thread
     small = {"peers": 2, "examples": 20, "test_examples": 20, "rounds": 1, "local_epochs": 1}

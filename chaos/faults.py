@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaos.commands import RUN, SWEEP, Command, LostError, check, files, say, undisturbed
-from lff import runs
+from lff.experiments import runs
 
 SHORT = [*RUN, "--rounds", "2"]
 COMPLAINT, WARNING = "lff: error: cannot write", "cannot write the checkpoint"

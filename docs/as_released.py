@@ -18,7 +18,7 @@ import lff
 from lff import training
 from lff.defenses.foolsgold import foolsgold_weights
 from lff.defenses.geometry import cosines
-from lff.trials import PAPERS_RATE
+from lff.study.trials import PAPERS_RATE
 from lff.updates import weighted_mean
 
 make_optimizer = training.make_optimizer

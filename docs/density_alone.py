@@ -18,7 +18,7 @@ import torch
 
 import lff
 from lff.defenses.lfighter import cluster_inverse_density, lfighter
-from lff.records import find
+from lff.experiments.records import find
 
 SEEDS, FIRST = (0, 1, 2), 3
 TABLE = Path(__file__).with_suffix(".csv")

@@ -16,10 +16,10 @@ import pandas as pd
 import torch
 
 import lff
+from lff.experiments.processes import cores
+from lff.experiments.records import find
 from lff.federation import Federation
 from lff.metrics import averaged_rounds, outputs_of, predictions
-from lff.processes import cores
-from lff.records import find
 from lff.updates import average_without
 
 RUNS = (("fedavg", 0), ("fedavg", 40), ("lfighter", 40), ("without_attackers", 40))

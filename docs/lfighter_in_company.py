@@ -12,7 +12,7 @@ import torch
 
 import lff
 from lff.defenses.registry import get_defense
-from lff.trials import FEW_IMAGES
+from lff.study.trials import FEW_IMAGES
 from lff.updates import average_without
 
 RUNS = (

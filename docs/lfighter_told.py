@@ -10,7 +10,7 @@ those of the source and the target class in every round; all else is Procedure 1
 import lff
 from lff.defenses.lfighter import filter_mild
 from lff.seeds import stream
-from lff.trials import FEW_IMAGES
+from lff.study.trials import FEW_IMAGES
 from lff.updates import average_without
 
 RUNS = (("cifar10-iid", 30), ("cifar10-iid", 40), ("cifar10-mild", 30))

@@ -18,19 +18,19 @@ from importlib.metadata import version
 
 _HOMES = {
     "Decision": "lff.updates",
-    "Experiment": "lff.benchmarks",
+    "Experiment": "lff.experiments.benchmarks",
     "Federation": "lff.federation",
-    "Record": "lff.records",
+    "Record": "lff.experiments.records",
     "Updates": "lff.updates",
     "attack": "lff.attacks",
     "defense": "lff.defenses",
-    "experiment": "lff.runs",
-    "grid": "lff.sweep",
-    "load_histories": "lff.records",
-    "load_records": "lff.records",
-    "results": "lff.records",
-    "run": "lff.runs",
-    "run_all": "lff.sweep",
+    "experiment": "lff.experiments.runs",
+    "grid": "lff.experiments.sweep",
+    "load_histories": "lff.experiments.records",
+    "load_records": "lff.experiments.records",
+    "results": "lff.experiments.records",
+    "run": "lff.experiments.runs",
+    "run_all": "lff.experiments.sweep",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from lff.benchmarks import BENCHMARKS
 from lff.errors import LffError, unknown
-from lff.scales import SCALES
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.scales import SCALES
 
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 
@@ -187,9 +187,9 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from lff.report import summarize
-    from lff.runs import experiment, run
-    from lff.workers import sensible_workers
+    from lff.experiments.runs import experiment, run
+    from lff.experiments.workers import sensible_workers
+    from lff.study.report import summarize
 
     e = experiment(
         options.benchmark,
@@ -211,7 +211,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from lff.sweep import grid, run_all
+    from lff.experiments.sweep import grid, run_all
 
     experiments = grid(
         options.benchmarks,
@@ -235,7 +235,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from lff.study import parse_parameters, run_study
+    from lff.study.papermill import parse_parameters, run_study
 
     given = {"scale": options.scale, "seeds": options.seeds, "device": options.device}
     given |= parse_parameters(options.parameter)
@@ -244,13 +244,13 @@ def _study(options: argparse.Namespace) -> int:
 
 
 def _list(_: argparse.Namespace) -> None:
-    from lff.report import overview
+    from lff.study.report import overview
 
     _say(overview())
 
 
 def _data_list(options: argparse.Namespace) -> None:
-    from lff.report import data_listing
+    from lff.study.report import data_listing
 
     _say(data_listing(options.names))
 
@@ -264,7 +264,7 @@ def _data_fetch(options: argparse.Namespace) -> None:
 
 
 def _data_verify(options: argparse.Namespace) -> int:
-    from lff.report import data_verification
+    from lff.study.report import data_verification
 
     text, sound = data_verification(options.names)
     _say(text)

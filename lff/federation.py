@@ -18,18 +18,18 @@ from lff.attacks import (
     number_of_attackers,
     source_class_holders,
 )
-from lff.benchmarks import BENCHMARKS, Experiment
-from lff.checkpoints import Checkpoint
 from lff.data import load
 from lff.defenses import get_defense
 from lff.defenses.options import parse_options
-from lff.engines import choose_engine
 from lff.errors import InputError, TrainingError
+from lff.experiments.benchmarks import BENCHMARKS, Experiment
+from lff.experiments.checkpoints import Checkpoint
+from lff.experiments.provenance import origin, provenance
+from lff.experiments.records import Record
+from lff.fast.engines import choose_engine
 from lff.metrics import Metrics, caught, confusion_matrix, evaluate, outputs_of
 from lff.models import OUTPUT_LAYER, FlatModel, build
 from lff.partition import partition
-from lff.provenance import origin, provenance
-from lff.records import Record
 from lff.seeds import numpy_generator, stream
 from lff.threads import one_thread
 from lff.training import LocalTraining, Peer

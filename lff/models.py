@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lff.errors import unknown
-from lff.kernels import ToOnePixel, conv_pool
+from lff.fast.kernels import ToOnePixel, conv_pool
 from lff.seeds import random_words
 from lff.vision import import_torchvision
 
@@ -264,7 +264,9 @@ class FlatModel:
         for name, view in views.items():
             view.copy_(state[name].detach())
             state[name].data = view
-        self.parts: dict[torch.Size, Any] = {}  # smaller models made of this one (`lff.parts`)
+        self.parts: dict[
+            torch.Size, Any
+        ] = {}  # smaller models made of this one (`lff.fast.submodels`)
         gradient = self.parameters.grad
         for name, parameter in self.module.named_parameters():
             parameter.grad = gradient[self.layout.slice(name)].view(parameter.shape)

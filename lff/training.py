@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lff.benchmarks import OPTIMIZERS
 from lff.errors import unknown
-from lff.kernels import ToOnePixel
+from lff.experiments.benchmarks import OPTIMIZERS
+from lff.fast.kernels import ToOnePixel
+from lff.fast.submodels import Part, own_words, used_taps
 from lff.metrics import loss_function
 from lff.models import BiLSTM, FlatModel, draw_dropout, dropouts
-from lff.parts import Part, own_words, used_taps
 from lff.seeds import stream, torch_generator
 
 

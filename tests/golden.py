@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 import lff
-from lff.benchmarks import ARITHMETIC, BENCHMARKS
-from lff.provenance import device_name
-from lff.scales import PAPER_DEFENSES
+from lff.experiments.benchmarks import ARITHMETIC, BENCHMARKS
+from lff.experiments.provenance import device_name
+from lff.experiments.scales import PAPER_DEFENSES
 
 FILE = Path(__file__).with_name("golden.json")
 CASES = [

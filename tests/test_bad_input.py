@@ -13,15 +13,17 @@ from typing import Literal
 import pytest
 
 import lff
-from lff import data, records, runs, study
+from lff import data
 from lff.attacks import _attacks
-from lff.benchmarks import BENCHMARKS, Experiment
 from lff.cli import main
 from lff.defenses.registry import _defenses, get_defense
 from lff.errors import InputError, RecordError
+from lff.experiments import records, runs
+from lff.experiments.benchmarks import BENCHMARKS, Experiment
+from lff.experiments.scales import SCALES
 from lff.federation import Federation
-from lff.notebook import Parameters, parameters
-from lff.scales import SCALES
+from lff.study import papermill as study
+from lff.study.notebook import Parameters, parameters
 
 
 @pytest.fixture

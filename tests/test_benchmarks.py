@@ -5,10 +5,10 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from lff.benchmarks import BENCHMARKS, Experiment
 from lff.errors import InputError
-from lff.runs import experiment
-from lff.scales import SCALES
+from lff.experiments.benchmarks import BENCHMARKS, Experiment
+from lff.experiments.runs import experiment
+from lff.experiments.scales import SCALES
 
 PAPER = {  # Section "Data distribution and training"
     "mnist-iid": ("iid", 100, 200, 3, 64, 0.001, "sgd", 0.9, 7, 1),
@@ -102,7 +102,7 @@ def test_a_later_field_changes_no_id_that_was_given_before_it():
 def test_other_arithmetic_gives_other_ids(monkeypatch):
     e = experiment("mnist-mild")
     before = e.id
-    monkeypatch.setattr("lff.benchmarks.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.experiments.benchmarks.ARITHMETIC", 99)
     assert e.id != before
 
 

@@ -5,8 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lff.benchmarks import BENCHMARKS
-from lff.claims import (
+from lff.errors import InputError
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
+from lff.study.claims import (
     CLAIMS,
     agreement,
     by_its_own_numbers,
@@ -15,8 +17,8 @@ from lff.claims import (
     in_other_seeds,
     tally,
 )
-from lff.claims.other_seeds import JUDGED, SAME
-from lff.claims.registry import (
+from lff.study.claims.other_seeds import JUDGED, SAME
+from lff.study.claims.registry import (
     BY_DEFINITION,
     FAILS,
     FAILS_SO_FAR,
@@ -30,9 +32,7 @@ from lff.claims.registry import (
     View,
     learned,
 )
-from lff.claims.verdicts import prepared
-from lff.errors import InputError
-from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES
+from lff.study.claims.verdicts import prepared
 
 ATTACKED = ATTACKER_RATIOS[1:]
 CLEAN = {"test_error": 0.1, "all_acc": 0.97, "src_acc": 0.97, "asr": 0.01, "cv": 0.1}

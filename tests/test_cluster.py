@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import lff
-from lff import cluster, crew, records
 from lff.cli import main
-from lff.crew import hired
 from lff.errors import ClusterError, InputError
+from lff.experiments import cluster, crew, records
+from lff.experiments.crew import hired
 
 PATIENCE = 120.0
 
@@ -194,7 +194,7 @@ def test_a_worker_with_other_arithmetic_is_refused_by_name(dask, tmp_path, caplo
     """There at the beginning it is an error; later it is passed over."""
     copy = tmp_path / "other"
     shutil.copytree(Path(lff.__file__).parent, copy / "lff")
-    benchmarks = copy / "lff" / "benchmarks.py"
+    benchmarks = copy / "lff" / "experiments" / "benchmarks.py"
     benchmarks.write_text(benchmarks.read_text().replace("ARITHMETIC = 2", "ARITHMETIC = 1"))
     path = os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])
     dask.add_worker()

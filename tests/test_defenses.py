@@ -27,7 +27,8 @@ from lff.defenses.foolsgold import FoolsGold, foolsgold_weights, largest_similar
 from lff.defenses.geometry import cosines, ranks
 from lff.defenses.multi_krum import multi_krum, squared_distances
 from lff.defenses.options import format_options, parse_options
-from lff.defenses.sorting import (
+from lff.errors import InputError
+from lff.fast.sorting import (
     BLOCK,
     NETWORK_PEERS,
     batcher_network,
@@ -37,7 +38,6 @@ from lff.defenses.sorting import (
     scratch,
     sort_columns,
 )
-from lff.errors import InputError
 from lff.updates import Decision, Updates, average_without
 
 NAMES = ["fedavg", "median", "repeated_median", "trimmed_mean", "multi_krum", "foolsgold"]

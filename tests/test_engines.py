@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import lff
-from lff.engines import Loop, Stacked, Workers
 from lff.errors import InputError, TrainingError
+from lff.experiments.runs import experiment
+from lff.fast.engines import Loop, Stacked, Workers
 from lff.federation import Federation
 from lff.models import OUTPUT_LAYER, FlatModel, build
-from lff.runs import experiment
 from lff.training import LocalTraining, Peer
 
 SIZES = (9, 4, 1, 6, 2)  # examples of each peer: full, small and single batches

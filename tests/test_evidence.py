@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lff
-from lff import claims
+from lff.study import claims
 
 ROOT = Path(__file__).parents[1]
 LAPTOP = ROOT / "figures" / "laptop"

@@ -18,14 +18,16 @@ import pytest
 import torch
 
 import lff
-from lff import data, observations, records, runs, writing
-from lff.checkpoints import checkpoint_path, load_checkpoint
+from lff import data
 from lff.data import text
 from lff.errors import InputError, RecordError
+from lff.experiments import records, runs, writing
+from lff.experiments.checkpoints import checkpoint_path, load_checkpoint
+from lff.experiments.processes import deaf_to_interrupts
+from lff.experiments.provenance import origin
 from lff.federation import Federation
-from lff.processes import deaf_to_interrupts
-from lff.products import about
-from lff.provenance import origin
+from lff.study import observations
+from lff.study.products import about
 
 HOME = Path(lff.__file__).parent
 
@@ -220,7 +222,7 @@ def test_results_and_captions_tell_what_is_missing(whole, tmp_path, caplog):
 def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_ends(
     settings, whole, tmp_path, monkeypatch, every_round, caplog
 ):
-    monkeypatch.setattr("lff.checkpoints.write_atomically", no_space)
+    monkeypatch.setattr("lff.experiments.checkpoints.write_atomically", no_space)
     record = lff.run("mnist-mild", folder=tmp_path, **settings)
     assert record.digest == whole.digest
     assert caplog.text.count("cannot write the checkpoint") == 1
@@ -231,7 +233,7 @@ def test_a_record_that_cannot_be_written_is_told_and_its_rounds_are_kept(
     settings, whole, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr("lff.records.write_atomically", no_space)
+        patch.setattr("lff.experiments.records.write_atomically", no_space)
         with pytest.raises(RecordError, match=r"No space left.*make room.*LFF_RESULTS") as told:
             lff.run("mnist-mild", folder=tmp_path, **settings)
     assert str(records.path_of(whole.experiment, tmp_path)) in str(told.value)

@@ -9,12 +9,12 @@ import pytest
 from matplotlib.text import Text
 
 import lff
-from lff import figures, tables
-from lff.figures.style import METHODS, look
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.paths import figures_dir
-from lff.products import about, about_looks, save_figure, save_table
-from lff.scales import PAPER_DEFENSES
-from lff.spread import Spread
+from lff.study import figures, tables
+from lff.study.figures.style import METHODS, look
+from lff.study.products import about, about_looks, save_figure, save_table
+from lff.study.spread import Spread
 
 ABOUT = "Scale smoke; data: made up"
 

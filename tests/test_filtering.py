@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import lff
-from lff import densities, filtering
+from lff.experiments.records import Record
 from lff.metrics import Caught
-from lff.records import Record
-from lff.spread import Spread
+from lff.study import densities, filtering
+from lff.study.spread import Spread
 
 PEERS = 10
 
@@ -145,7 +145,7 @@ def test_without_a_run_there_are_tables_without_rows():
 def record_scores(e, rounds, scores):
     """The same with the scores of both clusters: share of the peers x inverse density."""
     record(e, rounds)
-    recorded = lff.records.find(e)
+    recorded = lff.experiments.records.find(e)
     for entry, both in zip(recorded.history, scores, strict=True):
         entry["saw"]["cluster_scores"] = both
     recorded.save()

@@ -3,8 +3,8 @@
 import pytest
 
 import lff
-from lff import forecast
-from lff.forecast import Forecast, cost
+from lff.experiments import forecast
+from lff.experiments.forecast import Forecast, cost
 
 
 class Clock:

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from lff import holding
-from lff.spread import Spread
+from lff.study import holding
+from lff.study.spread import Spread
 
 
 def results(*rows) -> pd.DataFrame:

@@ -10,11 +10,11 @@ from helpers import updates_of, updates_with_gradients
 from hypothesis import given, settings
 
 import lff
-from lff import records, runs
 from lff.defenses import FoolsGold, defenses, get_defense, lfighter
 from lff.defenses.lfighter import filter_extreme, filter_mild, hdbscan, kmeans
 from lff.defenses.registry import _defenses
 from lff.errors import InputError, TrainingError
+from lff.experiments import records, runs
 from lff.federation import Federation
 from lff.updates import finite_rows, weighted_mean
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lff import parts
 from lff.errors import InputError
-from lff.kernels import ToOnePixel, conv_pool
+from lff.fast import submodels as parts
+from lff.fast.kernels import ToOnePixel, conv_pool
 from lff.metrics import loss_function
 from lff.models import (
     MODELS,

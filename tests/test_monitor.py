@@ -6,8 +6,8 @@ import time
 import pytest
 
 import lff
-from lff import forecast, monitor
-from lff.monitor import Monitor, Outcome
+from lff.experiments import forecast, monitor
+from lff.experiments.monitor import Monitor, Outcome
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import nbformat
 import pytest
 
 import lff
-from lff import figures, plan
-from lff.benchmarks import Experiment
 from lff.defenses import registry
 from lff.errors import InputError
-from lff.notebook import DECLARED, Parameters, parameters
-from lff.sweep import Outcome
+from lff.experiments.benchmarks import Experiment
+from lff.experiments.sweep import Outcome
+from lff.study import figures, plan
+from lff.study.notebook import DECLARED, Parameters, parameters
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
@@ -212,11 +212,11 @@ def test_a_notebook_runs_what_its_plan_says(path, monkeypatch):
         run_again.extend([e] if isinstance(e, Experiment) else e)
         raise LookupError("no record")
 
-    monkeypatch.setattr("lff.notebook.run_all", note)
-    monkeypatch.setattr("lff.runs.run", take)
-    monkeypatch.setattr("lff.sweep.run_all", take)
+    monkeypatch.setattr("lff.study.notebook.run_all", note)
+    monkeypatch.setattr("lff.experiments.runs.run", take)
+    monkeypatch.setattr("lff.experiments.sweep.run_all", take)
     for name in ("components", "good_and_bad"):
-        monkeypatch.setattr(f"lff.observations.{name}", look)
+        monkeypatch.setattr(f"lff.study.observations.{name}", look)
     monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
     namespace = {}
     for cell in code_cells(path):

@@ -9,11 +9,11 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
 import lff
-from lff import observations
 from lff.analysis import compare, compare_updates, principal_components, views
 from lff.attacks import _attacks
 from lff.errors import InputError, RecordError
 from lff.federation import Federation
+from lff.study import observations
 
 
 def test_magnitudes_and_angle_by_hand():

@@ -6,13 +6,13 @@ from importlib.resources import files
 import pandas as pd
 import pytest
 
-from lff import paper
-from lff.benchmarks import BENCHMARKS
 from lff.errors import InputError
-from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES
-from lff.spread import Spread
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
+from lff.study import paper
+from lff.study.spread import Spread
 
-REPORTED = json.loads(files("lff").joinpath("reported.json").read_text(encoding="utf-8"))
+REPORTED = json.loads(files("lff.study").joinpath("reported.json").read_text(encoding="utf-8"))
 
 
 def value(table: pd.DataFrame, column: str, **cell):

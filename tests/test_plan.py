@@ -4,9 +4,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import lff
-from lff import observations, plan
-from lff.notebook import Parameters
-from lff.scales import PAPER_DEFENSES
+from lff.experiments.scales import PAPER_DEFENSES
+from lff.study import observations, plan
+from lff.study.notebook import Parameters
 
 P = Parameters(scale="quick", seeds=[0, 1])
 

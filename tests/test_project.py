@@ -90,7 +90,7 @@ def test_importing_everything_leaves_global_random_state_alone():
 import random, numpy as np, torch
 import hdbscan, sklearn.cluster, pandas, matplotlib
 before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-import lff, lff.runs, lff.sweep, lff.report, lff.data
+import lff, lff.experiments.runs, lff.experiments.sweep, lff.study.report, lff.data
 after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
 assert before[:2] == after[:2] and torch.equal(before[2], after[2])
 """

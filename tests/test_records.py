@@ -8,8 +8,8 @@ import pytest
 from sklearn.decomposition import PCA
 
 import lff
-from lff import records, writing
 from lff.errors import RecordError
+from lff.experiments import records, writing
 from lff.federation import Federation, rounds_shown
 from lff.metrics import coefficient_of_variation
 

@@ -10,16 +10,17 @@ import pytest
 import torch
 
 import lff
-from lff import observations, provenance, records, runs, tables
 from lff.attacks import _attacks
-from lff.checkpoints import checkpoint_path, load_checkpoint
 from lff.defenses.registry import _defenses, get_defense
 from lff.errors import InputError, TrainingError
+from lff.experiments import provenance, records, runs
+from lff.experiments.checkpoints import checkpoint_path, load_checkpoint
+from lff.experiments.fingerprint import fingerprint
+from lff.experiments.provenance import origin
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.federation import Federation
-from lff.fingerprint import fingerprint
-from lff.products import about_looks
-from lff.provenance import origin
-from lff.scales import PAPER_DEFENSES
+from lff.study import observations, tables
+from lff.study.products import about_looks
 
 
 class KilledError(BaseException):
@@ -303,7 +304,7 @@ def test_fingerprints_cover_classes_constants_and_helpers():
 def test_a_fingerprint_is_the_same_in_every_process():
     """Where sets of strings have another order; a kernel may be restarted."""
     rule = """
-from lff.fingerprint import fingerprint
+from lff.experiments.fingerprint import fingerprint
 KINDS = {"iid", "mild", "extreme"}
 def rule(kind): return kind in KINDS or kind in {"none", "all", "some"}
 print(fingerprint(rule))
@@ -372,8 +373,8 @@ def test_options_that_are_lacking_or_cannot_be_written_are_refused(registries, t
 def test_a_record_of_other_arithmetic_is_not_taken(tiny, monkeypatch):
     first = lff.run("mnist-iid", progress=False, **tiny)
     earlier = first.id
-    monkeypatch.setattr("lff.benchmarks.ARITHMETIC", 99)
-    monkeypatch.setattr("lff.records.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.experiments.benchmarks.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.experiments.records.ARITHMETIC", 99)
     again = lff.run("mnist-iid", progress=False, **tiny)
     assert again.history == first.history
     assert again.id != earlier
@@ -395,7 +396,7 @@ def test_a_checkpoint_of_other_arithmetic_is_not_gone_on_with(tiny, tmp_path, mo
         kill_after(patch, 2)
         with pytest.raises(KilledError):
             lff.run("mnist-mild", folder=tmp_path, **settings)
-    monkeypatch.setattr("lff.provenance.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.experiments.provenance.ARITHMETIC", 99)
     lff.run("mnist-mild", folder=tmp_path, **settings)
     assert "written with other arithmetic" in caplog.text
 

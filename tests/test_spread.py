@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lff.spread import Spread, as_numbers, over_known_seeds, over_seeds, several
+from lff.study.spread import Spread, as_numbers, over_known_seeds, over_seeds, several
 
 NAN = float("nan")
 

@@ -7,15 +7,16 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import lff
-from lff import plan, study
 from lff.cli import main
 from lff.errors import InputError
-from lff.records import find
-from lff.study import parse_parameters, run_study
+from lff.experiments.records import find
+from lff.study import papermill as study
+from lff.study import plan
+from lff.study.papermill import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
 DRAWS = """
-from lff.notebook import Parameters
+from lff.study.notebook import Parameters
 from lff.paths import figures_dir
 (figures_dir() / Parameters(scale, seeds).products).mkdir(parents=True, exist_ok=True)
 """

@@ -14,11 +14,11 @@ import torch
 from helpers import installed
 
 import lff
-from lff import records, workers
 from lff.cli import main
 from lff.defenses.registry import _defenses
 from lff.errors import InputError
-from lff.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
+from lff.experiments import records, workers
+from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
 
 
 def dying_worker(connection, device, folder):

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 import lff
-from lff import evolution, paper, tables, versus
 from lff.defenses import get_defense
-from lff.scales import PAPER_DEFENSES
-from lff.spread import Spread
-from lff.versus import DASH
+from lff.experiments.scales import PAPER_DEFENSES
+from lff.study import evolution, paper, tables, versus
+from lff.study.spread import Spread
+from lff.study.versus import DASH
 
 
 def results(*rows, **columns) -> pd.DataFrame:

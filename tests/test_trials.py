@@ -10,12 +10,12 @@ import torch
 from helpers import updates_with_gradients
 
 import lff
-from lff import trials
 from lff.defenses import registry
 from lff.defenses.foolsgold import foolsgold_weights
 from lff.defenses.geometry import cosines
 from lff.federation import Federation
-from lff.filtering import ENDS
+from lff.study import trials
+from lff.study.filtering import ENDS
 
 
 @pytest.mark.parametrize("scale", trials.CONDITIONS)

@@ -19,11 +19,13 @@ import pytest
 import torch
 
 import lff
-from lff import checkpoints, data, observations, paths, provenance, records, runs
-from lff.benchmarks import Experiment
+from lff import data, paths
 from lff.data import fetching, files
 from lff.data.archives import UNPACKED, Refused, gunzip, read_tar, read_zip
 from lff.errors import DataError, InputError, RecordError
+from lff.experiments import checkpoints, provenance, records, runs
+from lff.experiments.benchmarks import Experiment
+from lff.study import observations
 
 PACKAGE = Path(lff.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -113,7 +115,7 @@ def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for():
                 rooms.add(path.name)
                 assert node not in tree.body
     assert rooms == {"cluster.py", "crew.py"}
-    code = "import sys, lff, lff.sweep; sys.exit('distributed' in sys.modules)"
+    code = "import sys, lff, lff.experiments.sweep; sys.exit('distributed' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -521,7 +523,7 @@ lff.run("cifar10-iid", defense="lfighter", scale="smoke", peers=2, examples=16,
         test_examples=10, rounds=1, progress=False)
 found["larger model"] = changed(before)
 
-from lff import figures, observations, products, tables
+from lff.study import figures, observations, products, tables
 table = lff.results(runs)
 shares = tables.class_counts(runs[:1])
 for figure in (figures.robustness(table, "about"), figures.class_shares(shares, "about")):
@@ -529,7 +531,7 @@ for figure in (figures.robustness(table, "about"), figures.class_shares(shares, 
     figure._repr_png_()
 found["figures"] = changed(before)
 
-from lff.notebook import parameters
+from lff.study.notebook import parameters
 p = parameters({"scale": "smoke", "seeds": [0]}, "04_robustness")
 p.grid()
 found["parameters"] = changed(before)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import lff
-from lff import variants
 from lff.defenses import registry
-from lff.scales import PAPER_DEFENSES
+from lff.experiments.scales import PAPER_DEFENSES
+from lff.study import variants
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lff.defenses.registry import defense
-from lff.defenses.sorting import (
+from lff.fast.sorting import (
     BLOCK,
     column_blocks,
     fill,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lff.defenses.geometry import ROUNDING, ranks
 from lff.defenses.registry import defense
-from lff.defenses.sorting import column_blocks, fill
+from lff.fast.sorting import column_blocks, fill
 from lff.updates import Decision, Updates, weighted_mean
 
 GRAM_BLOCK = 1 << 18  # entries of a block of the Gram matrix's sum: 2 MiB of float64

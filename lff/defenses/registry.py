@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Any, Literal, get_args, get_origin
 
 from lff.errors import InputError, TrainingError, unknown
-from lff.scales import PAPER_DEFENSES
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.updates import Decision, Updates, finite_rows
 
 Rule = Callable[[Updates], Decision]

@@ -1,0 +1,62 @@
+"""One self-contained page of all executed notebooks: no network, no scripts."""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+from nbconvert import HTMLExporter
+from pygments.formatters import HtmlFormatter
+
+from lff.experiments.writing import claim, write_atomically
+
+_STYLE = """
+body { font: 16px/1.55 Georgia, serif; color: #222; margin: 0; display: flex; }
+nav { position: sticky; top: 0; height: 100vh; overflow: auto; min-width: 14em; padding: 1.5em;
+      box-sizing: border-box; background: #f5f5f2; font: 14px/1.9 sans-serif; }
+nav a { color: #0072B2; text-decoration: none; display: block; }
+main { max-width: 56em; padding: 1em 3em 6em; min-width: 0; }
+section { border-top: 3px solid #222; margin-top: 4em; padding-top: 1em; }
+h1, h2, h3 { font-family: sans-serif; line-height: 1.25; }
+pre { font-size: 12.5px; line-height: 1.4; overflow-x: auto; background: #f7f7f7;
+      padding: .7em 1em; }
+.output_wrapper pre, .jp-OutputArea pre { background: none; }
+img { max-width: 100%; height: auto; }
+table { border-collapse: collapse; font: 13px/1.5 sans-serif; display: block; overflow-x: auto;
+        border: none; }
+td, th { padding: .2em .7em; text-align: right; border: none; border-bottom: 1px solid #ddd; }
+.prompt, .jp-InputPrompt, .jp-OutputPrompt, .anchor-link { display: none; }
+@media (max-width: 800px) { body { display: block; } nav { position: static; height: auto; } }
+"""
+
+
+def write_report(executed: Sequence[Path], path: Path, scale: str) -> Path:
+    """Join executed notebooks, in this order, into one HTML page with a table of contents."""
+    exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True)
+    exporter.exclude_output_prompt = True
+    links, sections = [], []
+    for notebook_path in executed:
+        notebook = nbformat.read(notebook_path, as_version=4)
+        title = html.escape(_title(notebook, notebook_path.stem))
+        body, _ = exporter.from_notebook_node(notebook)
+        links.append(f'<a href="#{notebook_path.stem}">{title}</a>')
+        sections.append(f'<section id="{notebook_path.stem}">{body}</section>')
+    page = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>The label-flipping study, scale {scale}</title>
+<style>{_STYLE}{HtmlFormatter().get_style_defs(".highlight")}</style></head>
+<body><nav><strong>lff, scale {scale}</strong>{"".join(links)}</nav>
+<main>{"".join(sections)}</main></body></html>
+"""
+    with claim(path):
+        write_atomically(path, page.encode())
+    return path
+
+
+def _title(notebook: nbformat.NotebookNode, fallback: str) -> str:
+    """The first heading of a notebook."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("# "):
+            return cell.source.splitlines()[0].removeprefix("# ")
+    return fallback

@@ -1,0 +1,126 @@
+"""What the paper reports, as tidy tables, and a way to put them beside ours.
+
+The numbers are in `reported.json`: the paper's two tables, the running times of the authors'
+notebook, and accuracies read off the authors' plots by eye (good to about 2 points; only for
+CIFAR10-Mild, MNIST-Extreme and IMDB). Rates are fractions in [0, 1], attacker ratios percents,
+as in our own tables of results.
+"""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+
+from lff.errors import InputError
+from lff.experiments.scales import ATTACKER_RATIOS
+from lff.study.spread import as_numbers, over_seeds
+
+_GRADIENTS = {  # the file's names, and those of `lff.analysis.compare_updates`
+    "whole": "whole, with BatchNorm statistics",  # too large for parameters alone
+    "output_layer": "output layer",
+    "relevant_neurons": "relevant neurons",
+    "non_relevant_neurons": "non-relevant neurons",
+}
+
+
+@cache
+def _reported() -> dict[str, Any]:
+    return json.loads(files("lff.study").joinpath("reported.json").read_text(encoding="utf-8"))
+
+
+def datasets() -> pd.DataFrame:
+    """Data sets and models: dataset, examples, model, parameters (the paper's text, "~22K")."""
+    rows = _reported()["table_datasets"].items()
+    return pd.DataFrame([{"dataset": name, **row} for name, row in rows])
+
+
+def norm_angle() -> pd.DataFrame:
+    """A good and a bad update of one peer: gradients, good, bad (magnitudes), angle (degrees)."""
+    table = _reported()["table_norm_angle"]
+    return pd.DataFrame(
+        {
+            "gradients": name,
+            "good": float(table[key]["good"]),
+            "bad": float(table[key]["bad"]),
+            "angle": float(table[key]["angle_degrees"]),
+        }
+        for key, name in _GRADIENTS.items()
+    )
+
+
+def cv() -> pd.DataFrame:
+    """CV of Src-Acc: benchmark, attackers, defense, cv.
+
+    The paper prints NaN where Src-Acc was zero in every round.
+    """
+    table = pd.DataFrame(
+        {"benchmark": benchmark, "attackers": float(ratio), "defense": defense, "cv": value}
+        for benchmark, by_ratio in _reported()["table_cv"].items()
+        for ratio, by_defense in by_ratio.items()
+        for defense, value in by_defense.items()
+    )
+    return table.astype({"cv": float})
+
+
+def robustness() -> pd.DataFrame:
+    """Averages of the last ten rounds: benchmark, defense, attackers, all_acc, src_acc, asr.
+
+    Read off the authors' plots, good to about 2 points; TE and the repeated median are not shown.
+    """
+    tables = [
+        pd.DataFrame({"attackers": [float(ratio) for ratio in ATTACKER_RATIOS]})
+        .assign(**{metric: [v / 100 for v in values] for metric, values in metrics.items()})
+        .assign(benchmark=benchmark, defense=defense)
+        for benchmark, by_defense in _tables("robustness_read_off_figures")
+        for defense, metrics in by_defense.items()
+    ]
+    columns = ["benchmark", "defense", "attackers", "all_acc", "src_acc", "asr"]
+    return pd.concat(tables, ignore_index=True)[columns]
+
+
+def runtime() -> pd.DataFrame:
+    """CPU seconds of aggregation: benchmark, defense, per_round (mean), total, rounds."""
+    table = pd.DataFrame(
+        {
+            "benchmark": benchmark,
+            "defense": defense,
+            "per_round": sum(seconds) / len(seconds),
+            "rounds": by_defense["rounds"],
+        }
+        for benchmark, by_defense in _tables("runtime_seconds_per_round")
+        for defense, seconds in by_defense.items()
+        if defense != "rounds"
+    )
+    table.insert(3, "total", table["per_round"] * table["rounds"])
+    return table
+
+
+def _tables(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """The entries of a part of the file, without the remark `about` it."""
+    return [(key, value) for key, value in _reported()[name].items() if key != "about"]
+
+
+def compare(
+    ours: pd.DataFrame, theirs: pd.DataFrame, on: list[str], values: list[str]
+) -> pd.DataFrame:
+    """The paper's `values` beside ours, with `<value>_difference` = ours - the paper's.
+
+    One row per row of `theirs`, in its order; NaN where we have no run. Ours is a `Spread` over
+    the seeds, the difference that of its mean.
+    """
+    if ours.empty:  # no run yet: a table without columns
+        ours = theirs.iloc[:0].assign(seed=0)
+    for owner, table in (("our", ours), ("the paper's", theirs)):
+        wanted = (*on, *values, "seed") if table is ours else (*on, *values)
+        missing = [name for name in wanted if name not in table.columns]
+        if missing:
+            raise InputError(f"{owner} table has no column {', '.join(missing)}")
+    spreads = over_seeds(ours, on, values).reset_index()
+    both = theirs[[*on, *values]].merge(spreads, how="left", on=on, suffixes=("_paper", "_ours"))
+    means = as_numbers(both)
+    for value in values:
+        both[f"{value}_difference"] = means[f"{value}_ours"] - both[f"{value}_paper"]
+    parts = [f"{value}_{part}" for value in values for part in ("paper", "ours", "difference")]
+    return both[[*on, *parts]]

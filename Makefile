@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCALE ?= quick
 
-.PHONY: help study evidence test coverage lab bench chaos lint clean
+.PHONY: help study evidence test coverage lab speed chaos lint clean
 
 help:
 	@echo "make study     run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
@@ -13,9 +13,9 @@ help:
 	@echo "make test      run the tests"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
 	@echo "make lab       open the notebooks in JupyterLab"
-	@echo "make bench     measure speed (ONLY=training|aggregation|checkpoint for one part)"
+	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint for one part)"
 	@echo "make chaos     kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
-	@echo "make lint      check style"
+	@echo "make lint      check style and types"
 	@echo "make clean     remove .venv and caches"
 
 study: $(READY)
@@ -45,11 +45,11 @@ evidence: $(READY)
 	-@$(SWEEP) --benchmarks mnist-extreme --defenses $(PAPER) oracle --ratios 0 40 50
 	-@$(BIN)/lff study --scale laptop
 	@cp study/laptop/07_paper_vs_ours.ipynb figures/laptop/
-	@$(BIN)/python docs/refresh_readme.py
+	@$(BIN)/python -m lff.study.readme
 
 test: $(READY)
 	@echo "Running the tests ..."
-	@$(BIN)/python -m pytest tests notebooks --nbval-lax --nbval-current-env
+	@$(BIN)/python -m pytest tests notebooks --nbval-lax --nbval-current-env -n 2 --dist loadfile
 
 coverage: $(READY)
 	@$(BIN)/python -m pytest tests -n 2 --cov
@@ -57,18 +57,19 @@ coverage: $(READY)
 lab: $(READY)
 	@$(BIN)/jupyter lab notebooks
 
-bench: $(READY)
+speed: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[bench]'
+		--constraint constraints.txt --editable '.[speed]'
 	@echo "Measuring (some minutes; best on a machine that does nothing else) ..."
-	@$(BIN)/python -m benchmarks $(ONLY)
+	@$(BIN)/python -m speed $(ONLY)
 
 chaos: $(READY)
-	@$(BIN)/python -m chaos --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python tests/chaos.py --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
 
 clean:
 	rm -rf $(VENV) .coverage* .pytest_cache .ruff_cache .hypothesis

@@ -2,7 +2,7 @@
 
     import lff
     record = lff.run("mnist-mild", defense="lfighter", attackers=40, scale="quick")
-    table = lff.load_records()
+    table = lff.load_runs()
 
 A defense of one's own is one function:
 
@@ -15,28 +15,36 @@ Names are imported when first used, so that `import lff` and `lff --help` stay q
 
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 _HOMES = {
+    "Context": "lff.attacks",
     "Decision": "lff.updates",
-    "Experiment": "lff.experiments.benchmarks",
+    "Evaluation": "lff.metrics",
+    "Examples": "lff.training",
+    "Experiment": "lff.experiments.experiment",
     "Federation": "lff.federation",
+    "LocalTraining": "lff.training",
     "Record": "lff.experiments.records",
     "Updates": "lff.updates",
     "attack": "lff.attacks",
+    "benchmark": "lff.experiments.benchmarks",
+    "build": "lff.experiments.build",
     "defense": "lff.defenses",
-    "experiment": "lff.experiments.runs",
-    "grid": "lff.experiments.sweep",
-    "load_histories": "lff.experiments.records",
-    "load_records": "lff.experiments.records",
-    "results": "lff.experiments.records",
-    "run": "lff.experiments.runs",
+    "experiment": "lff.experiments.scales",
+    "grid": "lff.experiments.scales",
+    "hook": "lff.federation",
+    "load_rounds": "lff.study.frame",
+    "load_runs": "lff.study.frame",
+    "metric": "lff.metrics",
+    "run": "lff.experiments.run",
     "run_all": "lff.experiments.sweep",
 }
 
 __all__ = ["__version__", *_HOMES]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("lff")
     if name in _HOMES:

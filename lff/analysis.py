@@ -7,7 +7,6 @@ import torch
 from sklearn.metrics import silhouette_score
 from torch import Tensor
 
-from lff.defenses.multi_krum import centered_gram
 from lff.updates import Updates
 
 
@@ -80,12 +79,13 @@ def principal_components(gradients: Tensor, bad: np.ndarray) -> Components:
     Through the Gram matrix of the centered rows, `[m, m]`, which is small however many parameters
     there are. Signs are fixed by making each component's largest coordinate positive.
     """
-    values, vectors = torch.linalg.eigh(centered_gram(gradients, gradients.mean(dim=0)))
+    centered = gradients.double() - gradients.mean(dim=0)
+    values, vectors = torch.linalg.eigh(centered @ centered.T)
     values = values.clamp(min=0).flip(0)
     points = (vectors.flip(1) * values.sqrt())[:, :2].cpu().numpy()
     points *= np.sign(points[np.abs(points).argmax(axis=0), [0, 1]] + 1e-300)
     total = float(values.sum())
-    shares = tuple(float(value) / total if total else 0.0 for value in values[:2])
+    first, second = (float(value) / total if total else 0.0 for value in values[:2])
     two_groups = 0 < np.count_nonzero(bad) < len(bad) and len(bad) > 2
     separation = silhouette_score(points, bad) if two_groups else float("nan")
-    return Components(points, shares, float(separation))
+    return Components(points, (first, second), float(separation))

@@ -1,21 +1,39 @@
 """`lff run | sweep | study | data | list`: the command line.
 
-Heavy imports happen inside the commands, so that `--help`, `--version` and mistakes in the
-arguments are answered at once.
+Its flags are the fields of `Experiment`. Heavy imports happen inside the commands, so that
+`--help`, `--version` and mistakes in the arguments are answered at once.
 """
 
 import argparse
+import importlib
+import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from lff.errors import LffError, unknown
-from lff.experiments.benchmarks import BENCHMARKS
-from lff.experiments.scales import SCALES
+from lff.errors import InputError, LffError, unknown
+from lff.experiments.experiment import Experiment
+from lff.experiments.scales import PAPER_BENCHMARKS, SCALES
 
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
+DATASETS = ("mnist", "cifar10", "imdb")
+
+# What a flag says of itself beyond its name; the other settings are the scale's by default.
+HELP = {
+    "defense": "a defense's name (default: fedavg)",
+    "defense_options": "its options, name=value,...",
+    "attackers": "attacker ratio in percent (default: 0)",
+    "attack": "an attack's name (default: label_flipping)",
+    "attack_options": "its options, name=value,...",
+    "hooks": "names of hooks, with commas between",
+    "data": "real or embedded",
+    "distribution": "iid, mild or extreme",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, extra = _parser().parse_known_args(arguments)
         if extra:
             raise unknown("argument", extra[0], options.flags)
+        for name in getattr(options, "imports", ()):
+            import_module(name)
         return options.command(options) or 0
     except LffError as error:
         sys.stderr.write(f"lff: error: {error}\n")
@@ -47,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_study(commands)
     _add_data(commands)
     listing = commands.add_parser("list", help="show benchmarks, defenses, attacks, scales")
+    _add_imports(listing)
     listing.set_defaults(command=_list)
     for command in commands.choices.values():
         command.set_defaults(flags=[f for a in command._actions for f in a.option_strings])
@@ -59,18 +80,16 @@ def _add_run(commands: Any) -> None:
         help="run one benchmark, attacked and defended",
         epilog="example: lff run mnist-mild --defense lfighter --attackers 40 --scale quick",
     )
-    parser.add_argument("benchmark", type=_choice("benchmark", BENCHMARKS), metavar="benchmark",
-                        help=", ".join(BENCHMARKS))  # fmt: skip
-    parser.add_argument("--defense", default="fedavg", help="a defense's name (default: fedavg)")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
-                        help="an option of the defense; may be repeated")  # fmt: skip
-    parser.add_argument("--attackers", type=float, default=0, metavar="PERCENT",
-                        help="attacker ratio in percent (default: 0)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0)
+    named = ", ".join(PAPER_BENCHMARKS)
+    parser.add_argument("benchmark", help=f"{named}, or your own")
     parser.add_argument("--engine", default="auto", help="auto, loop or stacked (default: auto)")
-    parser.add_argument("--workers", type=_positive, metavar="N", help="processes for a "
-                        "round (default: one, or one per core if the run is long)")  # fmt: skip
-    _add_common(parser)
+    parser.add_argument(
+        "--workers",
+        type=_positive,
+        metavar="N",
+        help="processes for a round (default: one, or one per core if the run is long)",
+    )
+    _add_settings(parser, leaving_out=("benchmark",))
     parser.set_defaults(command=_run)
 
 
@@ -80,19 +99,26 @@ def _add_sweep(commands: Any) -> None:
         help="run every combination of benchmarks, defenses, ratios and seeds",
         epilog="example: lff sweep --benchmarks mnist-iid mnist-mild --defenses fedavg lfighter",
     )
-    parser.add_argument("--benchmarks", nargs="+", type=_choice("benchmark", BENCHMARKS),
-                        default=list(BENCHMARKS), metavar="NAME")  # fmt: skip
-    parser.add_argument("--defenses", nargs="+", metavar="NAME", default=[],
-                        help="default: the scale's")  # fmt: skip
-    parser.add_argument("--ratios", nargs="+", type=float, default=[],
-                        metavar="PERCENT", help="default: the scale's")  # fmt: skip
+    several = {"nargs": "+", "default": []}
+    parser.add_argument("--benchmarks", metavar="NAME", help="default: the paper's", **several)
+    parser.add_argument("--defenses", metavar="NAME", help="default: the scale's", **several)
+    parser.add_argument(
+        "--ratios", metavar="PERCENT", type=float, help="default: the scale's", **several
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
-    parser.add_argument("--jobs", type=_positive, metavar="N",
-                        help="runs at a time (default: one per core, or per worker)")  # fmt: skip
-    parser.add_argument("--cluster", metavar="tcp://HOST:PORT",
-                        help="spread the runs over the workers of this Dask scheduler; only on "
-                        "a network you trust")  # fmt: skip
-    _add_common(parser)
+    parser.add_argument(
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="runs at a time (default: one per core, or per worker)",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="tcp://HOST:PORT",
+        help="spread the runs over the workers of this Dask scheduler; only on a network you trust",
+    )
+    parser.add_argument("--dashboard", action="store_true", help="show Dask's dashboard")
+    _add_settings(parser, leaving_out=("benchmark", "defense", "attackers", "seed"))
     parser.set_defaults(command=_sweep)
 
 
@@ -103,47 +129,59 @@ def _add_study(commands: Any) -> None:
         epilog="example: lff study --scale smoke 04_robustness",
     )
     parser.add_argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order")
-    parser.add_argument("--scale", type=_choice("scale", SCALES), default="quick", metavar="NAME",
-                        help=f"{', '.join(SCALES)} (default: quick)")  # fmt: skip
+    _add_scale(parser)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
     parser.add_argument("--jobs", type=_positive, help="runs at a time (default: one per core)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=JSON",
-                        help="another parameter of the notebooks; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "-p",
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="another parameter of the notebooks; may be repeated",
+    )
     parser.set_defaults(command=_study)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scale", type=_choice("scale", SCALES), default="quick",
-                        metavar="NAME", help=f"{', '.join(SCALES)} (default: quick)")  # fmt: skip
+def _add_scale(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scale",
+        type=_choice("scale", list(SCALES)),
+        default="quick",
+        metavar="NAME",
+        help=f"{', '.join(SCALES)} (default: quick)",
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser, leaving_out: Sequence[str]) -> None:
+    """A flag for each field of `Experiment`, but for these."""
+    _add_scale(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    sizes = parser.add_argument_group("sizes and settings (default: the scale's)")
-    for name, kind in _SETTINGS.items():
-        sizes.add_argument(f"--{name.replace('_', '-')}", type=kind)
+    _add_imports(parser)
+    group = parser.add_argument_group("settings of the experiment (default: the scale's)")
+    settings = [f for f in fields(Experiment) if f.name not in (*leaving_out, "scale", "user_code")]
+    for field in settings:
+        name = field.name.replace("_", "-")
+        group.add_argument(f"--{name}", type=_kind(field.type), help=HELP.get(field.name))
+    parser.set_defaults(settings=[field.name for field in settings])
 
 
-_SETTINGS: dict[str, type] = {
-    "rounds": int,
-    "peers": int,
-    "fraction": float,
-    "examples": int,
-    "test_examples": int,
-    "vocabulary": int,
-    "width": int,
-    "local_epochs": int,
-    "batch_size": int,
-    "learning_rate": float,
-    "alpha": float,
-    "source_class": int,
-    "target_class": int,
-    "data": str,
-    "distribution": str,
-    "attack": str,
-    "optimizer": str,
-    "momentum": float,
-    "weight_decay": float,
-}
+def _kind(annotation: Any) -> Callable[[str], Any]:
+    kind: Callable[[str], Any] = annotation
+    return kind
+
+
+def _add_imports(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module or file.py that registers your own defense, attack, ...; may be repeated",
+    )
 
 
 def _add_data(commands: Any) -> None:
@@ -155,15 +193,17 @@ def _add_data(commands: Any) -> None:
         ("verify", _data_verify, "check every cached file against its checksum"),
     ):
         action = actions.add_parser(name, help=text)
-        action.add_argument("names", nargs="*", type=_choice("data set", _DATASETS),
-                            default=_DATASETS, metavar="name",
-                            help=f"{', '.join(_DATASETS)} (default: all)")  # fmt: skip
+        action.add_argument(
+            "names",
+            nargs="*",
+            type=_choice("data set", DATASETS),
+            default=DATASETS,
+            metavar="name",
+            help=f"{', '.join(DATASETS)} (default: all)",
+        )
         if name == "fetch":
             action.add_argument("--from", dest="folder", help="a folder that has the files")
         action.set_defaults(command=command)
-
-
-_DATASETS = list(dict.fromkeys(b.dataset for b in BENCHMARKS.values()))
 
 
 def _choice(kind: str, choices: Sequence[str]) -> Callable[[str], str]:
@@ -181,25 +221,41 @@ def _positive(value: str) -> int:
     return int(value)
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    chosen = {name: getattr(options, name) for name in _SETTINGS}
+def import_module(name: str) -> ModuleType:
+    """Import a module by its name, from here or the path, or by the path of its file."""
+    path = Path(name)
+    if path.suffix != ".py":
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise InputError(f"no module {name!r} to import ({error})") from error
+        finally:
+            sys.path.pop(0)
+    if not path.is_file():
+        raise InputError(f"no file {name!r} to import")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # a file that ends in .py has a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given."""
+    chosen = {name: getattr(options, name) for name in options.settings}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _run(options: argparse.Namespace) -> None:
-    from lff.experiments.runs import experiment, run
-    from lff.experiments.workers import sensible_workers
-    from lff.study.report import summarize
+    from lff.experiments.run import run
+    from lff.experiments.scales import experiment
+    from lff.experiments.sweep import sensible_workers
+    from lff.study.terminal import summarize
 
-    e = experiment(
-        options.benchmark,
-        defense=options.defense,
-        defense_options=",".join(options.option),
-        attackers=options.attackers,
-        seed=options.seed,
-        scale=options.scale,
-        **_settings(options),
-    )
+    e = experiment(options.benchmark, scale=options.scale, **_given(options))
     record = run(
         e,
         device=options.device,
@@ -211,7 +267,8 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from lff.experiments.sweep import grid, run_all
+    from lff.experiments.scales import grid
+    from lff.experiments.sweep import run_all
 
     experiments = grid(
         options.benchmarks,
@@ -219,13 +276,14 @@ def _sweep(options: argparse.Namespace) -> int:
         options.ratios,
         options.seeds,
         scale=options.scale,
-        **_settings(options),
+        **_given(options),
     )
     outcome = run_all(
         experiments,
         jobs=options.jobs,
         device=options.device,
         cluster=options.cluster,
+        dashboard=options.dashboard,
         progress=not options.quiet,
     )
     for name, error in outcome.failed.items():
@@ -235,7 +293,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from lff.study.papermill import parse_parameters, run_study
+    from lff.study.runner import parse_parameters, run_study
 
     given = {"scale": options.scale, "seeds": options.seeds, "device": options.device}
     given |= parse_parameters(options.parameter)
@@ -244,13 +302,13 @@ def _study(options: argparse.Namespace) -> int:
 
 
 def _list(_: argparse.Namespace) -> None:
-    from lff.study.report import overview
+    from lff.study.terminal import overview
 
     _say(overview())
 
 
 def _data_list(options: argparse.Namespace) -> None:
-    from lff.study.report import data_listing
+    from lff.study.terminal import data_listing
 
     _say(data_listing(options.names))
 
@@ -264,7 +322,7 @@ def _data_fetch(options: argparse.Namespace) -> None:
 
 
 def _data_verify(options: argparse.Namespace) -> int:
-    from lff.study.report import data_verification
+    from lff.study.terminal import data_verification
 
     text, sound = data_verification(options.names)
     _say(text)

@@ -1,28 +1,93 @@
 """The paper's evaluation metrics (Section "Evaluation metrics"), and who was caught.
 
-Accuracies and rates are fractions in [0, 1]; the test error is the mean loss.
+Accuracies and rates are fractions in [0, 1]; the test error is the mean loss. A metric is a
+function of an `Evaluation`; one more is one function with `@metric("name")`. Records keep what an
+evaluation found, so that it is known of earlier runs, too.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from lff.registry import Factory, Registry
 
 LAST_ROUNDS, FEWEST_ROUNDS = 10, 4
 LEARNED = 1 / 3
 
+PAPER_METRICS = {"test_error": "TE", "all_acc": "All-Acc", "src_acc": "Src-Acc", "asr": "ASR"}
+METRICS: Registry[Factory] = Registry("metric")  # further ones
 
-@dataclass(frozen=True)
-class Metrics:
-    """TE, All-Acc, Src-Acc and ASR of one global model on the test examples."""
 
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What the global model makes of the test examples.
+
+    `confusion` counts the examples of each true class (row) that are told each class (column);
+    `patched` the same for test examples with the attack's trigger, if it has one. `test_error` is
+    the mean loss (TE).
+    """
+
+    confusion: Tensor
     test_error: float
-    all_acc: float
-    src_acc: float
-    asr: float
+    source_class: int
+    target_class: int
+    patched: Tensor | None = None
+
+    @property
+    def all_acc(self) -> float:
+        """All-Acc: the share of all examples that are told their class."""
+        return _share(self.confusion.trace(), self.confusion.sum())
+
+    @property
+    def src_acc(self) -> float:
+        """Src-Acc: the share of the source class that is told right; NaN if there is none of it."""
+        told = self.confusion[self.source_class]
+        return _share(told[self.source_class], told.sum())
+
+    @property
+    def asr(self) -> float:
+        """Attack success rate: the share of the source class that is told the target class.
+
+        Of an attack with a trigger: the share of patched examples of all other classes that is.
+        """
+        if self.patched is None:
+            told = self.confusion[self.source_class]
+            return _share(told[self.target_class], told.sum())
+        before, after = self.patched[: self.target_class], self.patched[self.target_class + 1 :]
+        others = torch.cat([before, after])
+        return _share(others[:, self.target_class].sum(), others.sum())
+
+
+Metric = Callable[[Evaluation], float]
+
+
+def metric(name: str, *, label: str | None = None) -> Callable[[Metric], Metric]:
+    """Register one more metric under `name`, shown in tables as `label`."""
+
+    def register(function: Metric) -> Metric:
+        METRICS.add(Factory(name, label or name, function))
+        return function
+
+    return register
+
+
+def _share(count: Tensor, of: Tensor) -> float:
+    return (count.double() / of).item()
+
+
+def evaluate(outputs: Tensor, labels: Tensor, source_class: int, target_class: int) -> Evaluation:
+    """An evaluation from the outputs (logits) for the test examples."""
+    classes = 2 if outputs.dim() == 1 else outputs.shape[1]
+    return Evaluation(
+        confusion=confusion_matrix(outputs, labels, classes),
+        test_error=loss_function(outputs, labels).double().item(),
+        source_class=source_class,
+        target_class=target_class,
+    )
 
 
 def loss_function(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -37,29 +102,6 @@ def predictions(outputs: Tensor) -> Tensor:
     return (outputs > 0).long() if outputs.dim() == 1 else outputs.argmax(dim=1)
 
 
-def evaluate(outputs: Tensor, labels: Tensor, source_class: int, target_class: int) -> Metrics:
-    """All four metrics from the outputs (logits) for the test examples."""
-    return Metrics(*measure(outputs, labels, source_class, target_class).tolist())
-
-
-def measure(outputs: Tensor, labels: Tensor, source_class: int, target_class: int) -> Tensor:
-    """TE, All-Acc, Src-Acc and ASR as one tensor on the outputs' device.
-
-    Src-Acc and ASR are NaN if the test examples hold none of the source class.
-    """
-    predicted = predictions(outputs)
-    source = labels == source_class
-    examples = source.sum()
-    return torch.stack(
-        [
-            loss_function(outputs, labels).double(),
-            (predicted == labels).double().mean(),
-            (source & (predicted == source_class)).sum().double() / examples,
-            (source & (predicted == target_class)).sum().double() / examples,
-        ]
-    )
-
-
 def confusion_matrix(outputs: Tensor, labels: Tensor, classes: int) -> Tensor:
     """How many test examples of each true class (row) are told each class (column)."""
     pairs = labels * classes + predictions(outputs)
@@ -72,10 +114,10 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     The paper prints NaN for a source-class accuracy that was zero in every round, and 14.14, the
     square root of 200, for one of 200 rounds above zero: the sample's sigma, not the population's.
     """
-    values = np.asarray(values, dtype=float)
-    if len(values) < 2 or values.mean() == 0:
+    array = np.asarray(values, dtype=float)
+    if len(array) < 2 or array.mean() == 0:
         return float("nan")
-    return float(values.std(ddof=1) / values.mean())
+    return float(array.std(ddof=1) / array.mean())
 
 
 def averaged_rounds(rounds: int) -> int:
@@ -91,16 +133,7 @@ def averaged_rounds(rounds: int) -> int:
 
 def last_rounds(values: Sequence[float]) -> float:
     """The average over the last rounds of a run (see `averaged_rounds`)."""
-    return float(np.mean(_window(values)))
-
-
-def worst_of_last_rounds(values: Sequence[float]) -> float:
-    """The lowest of the values that `last_rounds` averages."""
-    return float(np.min(_window(values)))
-
-
-def _window(values: Sequence[float]) -> np.ndarray:
-    return np.asarray(values, dtype=float)[-averaged_rounds(len(values)) :]
+    return float(np.mean(values[-averaged_rounds(len(values)) :]))
 
 
 def learned(src_acc: float, classes: int) -> bool:
@@ -143,7 +176,7 @@ def caught(dropped: Collection[int], attackers: Collection[int], peers: Collecti
 
 
 @torch.no_grad()
-def outputs_of(model: torch.nn.Module, examples: Tensor, batch_size: int = 512) -> Tensor:
+def outputs_of(model: nn.Module, examples: Tensor, batch_size: int = 512) -> Tensor:
     """The model's outputs for all examples, in evaluation mode, batch by batch."""
     was_training = model.training
     model.eval()

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lff.errors import unknown
-from lff.fast.kernels import ToOnePixel, conv_pool
-from lff.seeds import random_words
+from lff.errors import InputError, unknown
+from lff.seeds import random_words, seeded
 from lff.vision import import_torchvision
 
 MODELS = ("cnn", "resnet18", "bilstm")
@@ -74,22 +73,6 @@ class CNN(nn.Module):
         return x.flatten(1)
 
 
-class FastCNN(CNN):
-    """The same network, faster on a CPU.
-
-    A dropped map is zero before or after max-pooling, and a factor that is not negative leaves
-    the largest pixel the largest: dropout may come after the pooling.
-    """
-
-    def features(self, x: Tensor) -> Tensor:
-        n = len(x)
-        x = F.relu(conv_pool(x.permute(1, 2, 3, 0), self.conv1.weight, self.conv1.bias))
-        x = F.relu(conv_pool(x, self.conv2.weight, self.conv2.bias))
-        if self.training:
-            x = x * self.dropout2d.drawn(x, n).t()[:, None, None]
-        return x.flatten(0, 2).t()
-
-
 class BiLSTM(nn.Module):
     """A bidirectional LSTM over word embeddings, mean- and max-pooled; one output neuron."""
 
@@ -118,16 +101,17 @@ def resnet18(classes: int, width: int) -> nn.Module:
     def scaled(channels: int) -> int:
         return channels * width // paper
 
+    new: nn.Module
     for name, layer in list(model.named_modules()):
         if isinstance(layer, nn.Conv2d):
-            new = nn.Conv2d(
-                layer.in_channels if name == "conv1" else scaled(layer.in_channels),
-                scaled(layer.out_channels),
-                layer.kernel_size,
-                layer.stride,
-                layer.padding,
-                bias=False,
-            )
+            same: dict[str, Any] = {
+                "kernel_size": layer.kernel_size,
+                "stride": layer.stride,
+                "padding": layer.padding,
+                "bias": False,
+            }
+            ingoing = layer.in_channels if name == "conv1" else scaled(layer.in_channels)
+            new = nn.Conv2d(ingoing, scaled(layer.out_channels), **same)
             nn.init.kaiming_normal_(new.weight, mode="fan_out", nonlinearity="relu")
         elif isinstance(layer, nn.BatchNorm2d):
             new = nn.BatchNorm2d(scaled(layer.num_features))
@@ -139,33 +123,21 @@ def resnet18(classes: int, width: int) -> nn.Module:
     return model
 
 
-def build(
+def build_model(
     name: str, *, classes: int = 10, vocabulary: int = 0, width: int = 0, seed: int = 0
 ) -> nn.Module:
     """A freshly initialized model on the CPU; the same seed gives the same weights.
 
-    torch's initializers draw from the global generator only, so it is seeded inside a fork
-    and put back as it was.
+    torch's initializers draw from the global generator only.
     """
     if name not in MODELS:
         raise unknown("model", name, MODELS)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         if name == "cnn":
             return CNN(classes)
         if name == "bilstm":
             return BiLSTM(vocabulary)
         return resnet18(classes, width)
-
-
-def accelerate(model: nn.Module, device: torch.device | str) -> nn.Module:
-    """Exchange a model's layers, in place, for equal ones that are faster on `device`."""
-    if isinstance(model, CNN) and torch.device(device).type == "cpu":
-        model.__class__ = FastCNN
-    for layer in model.modules():
-        if type(layer) is nn.Conv2d and ToOnePixel.fits(layer):
-            layer.__class__ = ToOnePixel
-    return model
 
 
 def dropouts(model: nn.Module) -> Iterator[Dropout]:
@@ -211,6 +183,12 @@ class Layout:
     def of(cls, model: nn.Module, output_layer: str) -> "Layout":
         """The layout of `model`, whose output layer is the linear module of that name."""
         weights = dict(model.named_parameters())
+        for entry in ("weight", "bias"):
+            if f"{output_layer}.{entry}" not in weights:
+                raise InputError(
+                    f"{type(model).__name__} has no parameter {output_layer}.{entry}: the output "
+                    "layer must be a linear layer with a bias"
+                )
         statistics = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
         names, shapes, offsets, size = [], [], [], 0
         for name, tensor in {**weights, **statistics}.items():
@@ -253,23 +231,21 @@ class FlatModel:
     operations on `vector` and its gradient, instead of one per layer.
     """
 
-    def __init__(self, model: nn.Module, output_layer: str, device: torch.device | str = "cpu"):
-        self.module = accelerate(model.to(device), device)
-        self.layout = Layout.of(model, output_layer)
+    def __init__(
+        self, model: nn.Module, output_layer: str = "", device: torch.device | str = "cpu"
+    ):
+        self.module = model.to(device)
+        self.layout = Layout.of(model, output_layer or find_output_layer(model))
         self.vector = torch.empty(self.layout.size, device=device)
         self.parameters = nn.Parameter(self.vector[: self.layout.parameters])
-        self.parameters.grad = torch.zeros_like(self.parameters)
+        self.gradient = torch.zeros_like(self.parameters)
+        self.parameters.grad = self.gradient
         state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
-        views = self.layout.views(self.vector)
-        for name, view in views.items():
+        for name, view in self.layout.views(self.vector).items():
             view.copy_(state[name].detach())
             state[name].data = view
-        self.parts: dict[
-            torch.Size, Any
-        ] = {}  # smaller models made of this one (`lff.fast.submodels`)
-        gradient = self.parameters.grad
         for name, parameter in self.module.named_parameters():
-            parameter.grad = gradient[self.layout.slice(name)].view(parameter.shape)
+            parameter.grad = self.gradient[self.layout.slice(name)].view(parameter.shape)
 
     @property
     def has_batchnorm(self) -> bool:
@@ -279,3 +255,15 @@ class FlatModel:
     def load(self, vector: Tensor) -> None:
         """Become the model with these weights."""
         self.vector.copy_(vector)
+
+
+def find_output_layer(model: nn.Module) -> str:
+    """The name of a model's last linear layer, which has a bias; it is the output layer unless the
+    model's author says otherwise."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise InputError(
+            f"{type(model).__name__} has no linear layer to take for its output layer; "
+            "name it with output_layer=..."
+        )
+    return linear[-1]

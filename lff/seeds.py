@@ -5,8 +5,10 @@ the shuffle of peer 7 in round 3 is the same whether or not the other peers were
 trained in this process, which is what makes a resumed or parallel run the same run.
 """
 
+import contextlib
 import hashlib
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +41,19 @@ def torch_generator(
     return torch.Generator(device=device).manual_seed(stream(seed, purpose, *index))
 
 
+@contextlib.contextmanager
+def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Let what draws from torch's global generator (initializers, a user's dropout) draw from this
+    seed, and put the generator back as it was."""
+    device = torch.device(device)
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a millisecond
+        if on_gpu:
+            torch.cuda.manual_seed(seed)
+        yield
+
+
 def scramble(words: Words) -> Words:
     """Mix the bits of 32-bit words so that neighbors have nothing in common.
 
@@ -58,7 +73,7 @@ def random_words(key: int | Tensor, step: int, count: int, device: torch.device 
     Counter-based: no generator with a state, so they are the same on every device and however many
     are drawn. A tensor of keys gives a row for each, `[keys, count]`, in the same few operations.
     """
-    state = scramble(scramble(scramble(key & WORD) ^ (key >> 32)) ^ step)
+    state: Any = scramble(scramble(scramble(key & WORD) ^ (key >> 32)) ^ step)  # type: ignore[type-var]
     if isinstance(state, Tensor):
         state = state.to(device).unsqueeze(1)
     return scramble(scramble(torch.arange(count, device=device)) ^ state)

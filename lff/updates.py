@@ -1,6 +1,6 @@
 """The stacked updates of one round, views of them, and what a defense decides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,7 +36,7 @@ class Updates:
     attacker_count: int | None = None
     attackers: tuple[int, ...] | None = None  # the ids of the peers who attack
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.weights.dim() != 2:
             shape = list(self.weights.shape)
             raise InputError(f"updates must be stacked, one row per peer, not of shape {shape}")
@@ -160,6 +160,15 @@ def within_range(tensor: Tensor) -> Tensor:
     return tensor.clamp_(-LARGEST, LARGEST)
 
 
+def without_overflow(rule: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
+    """`rule(matrix)`, and again in float64 for the columns whose sums overflow float32."""
+    result = rule(matrix)
+    if not all(finite_rows(result.unsqueeze(0))):
+        columns = (~result.isfinite()).nonzero().flatten()
+        result[columns] = within_range(rule(matrix[:, columns].double())).to(result.dtype)
+    return result
+
+
 def weighted_mean(updates: Updates, weights: Tensor) -> Decision:
     """Average the updates with these non-negative weights, scaled to sum to one.
 
@@ -179,9 +188,9 @@ def average_without(updates: Updates, bad: Tensor, saw: dict[str, Any] | None = 
     kept = ~bad if not bad.all() else torch.ones_like(bad)
     examples = updates.examples * kept
     decision = weighted_mean(updates, examples if examples.any() else kept)
-    aggregate = decision.aggregate
-    if not all(finite_rows(aggregate.unsqueeze(0))):
+    aggregate, shares = decision.aggregate, decision.weights
+    if shares is not None and not all(finite_rows(aggregate.unsqueeze(0))):
         # 0 x NaN is NaN: a dropped update must leave no trace
         rows = kept.nonzero().flatten()
-        aggregate = decision.weights[rows] @ updates.weights[rows]
-    return Decision(aggregate=aggregate, weights=decision.weights, saw=saw or {})
+        aggregate = shares[rows] @ updates.weights[rows]
+    return Decision(aggregate=aggregate, weights=shares, saw=saw or {})

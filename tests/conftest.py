@@ -2,6 +2,19 @@
 
 import pytest
 
+from lff.attacks import ATTACKS
+from lff.defenses import DEFENSES
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.federation import HOOKS
+from lff.metrics import METRICS
+
+
+@pytest.fixture(autouse=True)
+def own_registries(monkeypatch):
+    """What a test registers is gone after it."""
+    for registry in (ATTACKS, BENCHMARKS, DEFENSES, HOOKS, METRICS):
+        monkeypatch.setattr(registry, "entries", dict(registry.entries))
+
 
 @pytest.fixture
 def tiny():

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 import lff
-from lff.experiments.benchmarks import ARITHMETIC, BENCHMARKS
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.experiment import ARITHMETIC
 from lff.experiments.provenance import device_name
 from lff.experiments.scales import PAPER_DEFENSES
 

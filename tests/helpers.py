@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from lff.experiments.store import seal
 from lff.models import Layout
 from lff.updates import Updates
 
@@ -48,6 +49,11 @@ def updates_with_gradients(gradients, *, learning_rate=0.5, **settings):
     )
 
 
+def sealed(content):
+    """The file of such a content, with the checksum that fits what it says now."""
+    return seal({name: value for name, value in content.items() if name != "checksum"})
+
+
 def installed(folder, module, code):
     """The environment of a process that finds this module in `folder`, such as pip leaves a package
     there, with its entry point for defenses."""
@@ -55,5 +61,6 @@ def installed(folder, module, code):
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "top_level.txt").write_text(f"{module}\n")
     (info / "entry_points.txt").write_text(f"[lff.defenses]\ntheirs = {module}\n")
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}

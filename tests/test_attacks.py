@@ -1,25 +1,20 @@
 """Label flipping, who attacks, and attacks of one's own."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-from lff import attacks
-from lff.attacks import (
-    attack,
-    choose_attackers,
-    get_attack,
-    label_flipping,
-    number_of_attackers,
-)
+from lff.attacks import ATTACKS, choose_attackers, label_flipping, number_of_attackers
 from lff.errors import InputError
+from lff.training import Examples
 
 
-@pytest.fixture
-def own_registry(monkeypatch):
-    """A copy of the registry that is thrown away."""
-    monkeypatch.setattr(attacks, "_attacks", dict(attacks._attacks))
+def context(source_class, target_class):
+    """What label flipping looks at."""
+    return SimpleNamespace(source_class=source_class, target_class=target_class)
 
 
 def rng(seed=0):
@@ -36,18 +31,20 @@ def rng(seed=0):
     ],
 )
 def test_flipping_changes_the_source_class_and_nothing_else(labels, poisoned):
-    labels = np.array(labels, dtype=np.int64)
-    before = labels.copy()
-    flipped = label_flipping(labels, 7, 1)
-    assert flipped.tolist() == poisoned
-    assert flipped.dtype == labels.dtype
-    assert np.array_equal(labels, before)
-    assert not np.shares_memory(flipped, labels)
+    x, y = torch.randn(len(labels), 2), torch.tensor(labels, dtype=torch.long)
+    before = x.clone(), y.clone()
+    flipped = label_flipping(Examples(x, y), context(7, 1))
+    assert flipped.y.tolist() == poisoned
+    assert flipped.y.dtype == y.dtype
+    assert torch.equal(flipped.x, x)
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
 
 
 def test_flipping_goes_one_way():
-    assert label_flipping(np.array([5, 3]), 5, 3).tolist() == [3, 3]
-    assert label_flipping(np.array([5, 3]), 3, 5).tolist() == [5, 5]
+    data = Examples(torch.zeros(2, 1), torch.tensor([5, 3]))
+    assert label_flipping(data, context(5, 3)).y.tolist() == [3, 3]
+    assert label_flipping(data, context(3, 5)).y.tolist() == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -120,19 +117,7 @@ def test_too_few_holders_are_an_error_that_says_how_few():
         choose_attackers(holds, 7, 3, rng())
 
 
-@pytest.mark.usefixtures("own_registry")
-def test_an_attack_of_ones_own_is_one_function():
-    @attack("swap")
-    def swap(labels, source_class, target_class):
-        swapped = label_flipping(labels, source_class, target_class)
-        return np.where(labels == target_class, source_class, swapped)
-
-    assert get_attack("swap") is swap
-    assert attacks.attacks() == ["label_flipping", "swap"]
-    assert get_attack("swap")(np.array([7, 1, 0]), 7, 1).tolist() == [1, 7, 0]
-
-
 def test_an_unknown_attack_is_an_error_with_the_nearest_name():
     with pytest.raises(InputError, match=r"'label_fliping'.*Did you mean 'label_flipping'"):
-        get_attack("label_fliping")
-    assert get_attack("label_flipping") is label_flipping
+        ATTACKS["label_fliping"]
+    assert ATTACKS["label_flipping"].factory is label_flipping

@@ -6,9 +6,9 @@ from dataclasses import asdict, fields
 import pytest
 
 from lff.errors import InputError
-from lff.experiments.benchmarks import BENCHMARKS, Experiment
-from lff.experiments.runs import experiment
-from lff.experiments.scales import SCALES
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.experiment import Experiment
+from lff.experiments.scales import SCALES, experiment
 
 PAPER = {  # Section "Data distribution and training"
     "mnist-iid": ("iid", 100, 200, 3, 64, 0.001, "sgd", 0.9, 7, 1),
@@ -68,7 +68,13 @@ def test_id_is_readable_and_changes_with_every_field():
         int: lambda value: value + 1,
         float: lambda value: value / 2 + 0.125,
     }
-    free = {"defense", "defense_options", "user_code"}  # texts without a fixed set of choices
+    free = {
+        "defense",
+        "defense_options",
+        "attack_options",
+        "hooks",
+        "user_code",
+    }  # texts without a fixed set of choices
     changed = {
         field.name: other[field.type](getattr(e, field.name))
         for field in fields(e)
@@ -102,7 +108,7 @@ def test_a_later_field_changes_no_id_that_was_given_before_it():
 def test_other_arithmetic_gives_other_ids(monkeypatch):
     e = experiment("mnist-mild")
     before = e.id
-    monkeypatch.setattr("lff.experiments.benchmarks.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.experiments.experiment.ARITHMETIC", 99)
     assert e.id != before
 
 
@@ -148,7 +154,10 @@ def test_whole_number_and_float_ratio_are_the_same_experiment():
         ({"lernig_rate": 1}, "unknown setting 'lernig_rate'"),
         ({"defense_options": "weighing"}, "name=value"),
         ({"defense_options": {"wheighing": "equal"}}, "Did you mean 'weighing'"),
-        ({"defense_options": {"weighing": ["equal"]}}, "choose from: examples, equal"),
+        ({"defense_options": {"weighing": "equel"}}, "choose from: examples, equal"),
+        ({"defense_options": {"weighing": ["equal"]}}, "must be a text, a number or a bool"),
+        ({"attack_options": {"share": 1}}, "option of label_flipping 'share'"),
+        ({"hooks": "norms"}, "unknown hook 'norms'"),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_name(settings, message):

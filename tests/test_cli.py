@@ -2,10 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 
+import numpy as np
 import pytest
 
+import lff
 from lff.cli import main
+from lff.experiments import records
+from lff.federation import Federation
 
 TINY = ["--scale", "smoke", "--peers", "10", "--examples", "200", "--test-examples", "100",
         "--rounds", "2", "--local-epochs", "1"]  # fmt: skip
@@ -22,6 +27,51 @@ def test_run_prints_a_summary_and_records(capsys):
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert "mnist-mild     mnist     mild          7 -> 1            1" in listed
+
+
+def test_run_prints_every_registered_metric_of_the_last_rounds(capsys):
+    @lff.metric("worst_class", label="Worst class")
+    def worst_class(evaluation):
+        return (evaluation.confusion.diagonal() / evaluation.confusion.sum(dim=1)).min().item()
+
+    assert main(["run", "mnist-iid", "--quiet", *TINY, "--rounds", "5"]) == 0
+    (record,) = records.iterate()
+    worst = []
+    for entry in record.history[-4:]:  # of five rounds
+        confusion = np.array(entry["confusion"])
+        worst.append(min(confusion.diagonal() / confusion.sum(axis=1)))
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if "Worst class" in line]
+    assert float(line.split()[-1]) == pytest.approx(np.mean(worst), abs=5e-4)
+
+
+def test_every_setting_of_an_experiment_has_a_flag(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    for field in fields(lff.Experiment):
+        if field.name not in ("benchmark", "user_code"):
+            assert f"--{field.name.replace('_', '-')} " in printed
+
+
+def test_settings_come_from_their_flags(capsys):
+    flags = "--alpha 0.5 --fraction 0.5 --momentum 0 --target-class 2 --seed 3"
+    defense = "--defense lfighter --defense-options density=cosine"
+    assert main(["run", "mnist-mild", "--quiet", *flags.split(), *defense.split(), *TINY]) == 0
+    (e,) = [record.experiment for record in records.iterate()]
+    assert (e.alpha, e.fraction, e.momentum, e.target_class, e.seed) == (0.5, 0.5, 0.0, 2, 3)
+    assert e.defense_options == "density=cosine"
+    assert (e.rounds, e.batch_size) == (2, 16)  # given, and the scale's
+
+
+def test_an_interrupt_is_one_line_and_its_own_exit_code(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Federation, "collect_updates", interrupted)
+    assert main(["run", "mnist-iid", "--quiet", *TINY]) == 130
+    assert capsys.readouterr().err == "lff: interrupted; the same command goes on from there\n"
 
 
 def test_quiet_shows_no_bar(capsys):
@@ -49,8 +99,8 @@ def test_list_shows_everything_there_is(capsys):
         (["run", "imdb", "--defence", "median"], ["--defence", "Did you mean '--defense'"]),
         (["run", "imdb", "--attack", "flip"], ["flip", "label_flipping"]),
         (["run", "imdb", "--device", "tpu"], ["tpu", "auto, cpu, cuda"]),
-        (["run", "imdb", "--option", "x=1"], ["option of fedavg", "weighing"]),
-        (["run", "imdb", "--option", "weighing"], ["name=value"]),
+        (["run", "imdb", "--defense-options", "x=1"], ["option of fedavg", "weighing"]),
+        (["run", "imdb", "--defense-options", "weighing"], ["name=value"]),
         (["run", "imdb", "--data", "reel"], ["reel", "real, embedded"]),
         (["sweep", "--benchmarks", "mnist"], ["mnist-iid"]),
         (["sweep", "--jobs", "0"], ["at least 1"]),

@@ -1,6 +1,6 @@
-"""Sweeps over a real Dask scheduler and real worker processes, on loopback."""
+"""Sweeps over an existing Dask cluster: a real scheduler and real worker processes, on loopback."""
 
-import fnmatch
+import contextlib
 import gzip
 import json
 import logging
@@ -18,9 +18,8 @@ import pytest
 
 import lff
 from lff.cli import main
-from lff.errors import ClusterError, InputError
-from lff.experiments import cluster, crew, records
-from lff.experiments.crew import hired
+from lff.errors import ClusterError, InputError, RecordError
+from lff.experiments import cluster, records
 
 PATIENCE = 120.0
 
@@ -47,15 +46,10 @@ class Cluster:
         self.address = json.loads(file.read_text())["address"]
 
     def start(self, kind, *arguments, **environment):
+        module = f"distributed.cli.dask_{kind}"
         with open(self.folder / f"{len(self.processes)}.log", "wb") as log:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    f"distributed.cli.dask_{kind}",
-                    "--no-dashboard",
-                    *arguments,
-                ],
+                [sys.executable, "-m", module, *arguments, "--dashboard-address", "127.0.0.1:0"],
                 stdout=log,
                 stderr=log,
                 env=os.environ | environment,
@@ -85,16 +79,31 @@ def under_way(folder):
     `os.walk` passes over the folders that the worker removes meanwhile; `rglob` raises.
     """
     found = [name for _, _, names in os.walk(folder) for name in names]
-    return fnmatch.filter(found, ".*.json.gz.lock")
+    return [name for name in found if name.endswith(".json.gz.lock")]
+
+
+@contextlib.contextmanager
+def started(folder):
+    folder.mkdir()
+    dask = Cluster(folder)
+    try:
+        yield dask
+    finally:
+        dask.close()
 
 
 @pytest.fixture
 def dask(tmp_path):
-    folder = tmp_path / "dask"
-    folder.mkdir()
-    started = Cluster(folder)
-    yield started
-    started.close()
+    with started(tmp_path / "dask") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory):
+    """A cluster with a worker that the tests share that leave it as it is, and its folder."""
+    with started(tmp_path_factory.mktemp("shared") / "dask") as cluster:
+        _, folder = cluster.add_worker()
+        yield cluster, folder
 
 
 def in_background(action):
@@ -125,47 +134,39 @@ def test_a_killed_worker_changes_no_record(dask, tiny, tmp_path):
     assert files == {f"{e.id}.json.gz" for e in runs}
 
 
-def test_a_run_that_loses_every_worker_is_tried_twice_and_reported(dask, tiny, tmp_path):
-    (endless,) = lff.grid(["mnist-iid"], ["fedavg"], [0], **(tiny | {"rounds": 9999}))
-    workers = [dask.add_worker() for _ in range(3)]
+def test_workers_may_join_later(dask, tiny, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="lff")
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
 
-    def at_work():
-        return next((w for w, f in workers if w.poll() is None and under_way(f)), None)
+    def join():
+        wait_until(lambda: "no workers yet; waiting" in caplog.text)
+        dask.add_worker()
 
-    def kill():
-        for _ in range(2):
-            victim = wait_until(at_work)
-            victim.kill()
-            victim.wait()
-
-    killer = in_background(kill)
-    outcome = lff.run_all([endless], cluster=dask.address, progress=False, folder=tmp_path)
-    killer.join()
-    assert sum(worker.poll() is None for worker, _ in workers) == 1
-    assert outcome.done == []
-    assert "the worker tcp://127.0.0.1:" in outcome.failed[endless.id]
-    assert outcome.failed[endless.id].endswith("was lost")
+    joining = in_background(join)
+    outcome = lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path)
+    joining.join()
+    assert set(outcome.done) == set(runs)
 
 
-def test_an_interrupt_before_a_call_has_begun_leaves_no_traceback(dask, monkeypatch, caplog):
-    wait = threading.Event.wait
+def test_the_longest_come_first_and_own_code_travels(one_worker, tiny, tmp_path, monkeypatch):
+    dask, _ = one_worker
 
-    def interrupted(event, timeout=None):
-        if threading.current_thread() is not threading.main_thread():
-            return wait(event, timeout)
-        monkeypatch.setattr(threading.Event, "wait", wait)
-        raise KeyboardInterrupt
+    @lff.defense("mine")
+    def mine(updates):
+        return lff.Decision(aggregate=updates.weights.mean(dim=0), saw={"process": os.getpid()})
 
-    with hired(dask.address, "cpu") as hands:
-        monkeypatch.setattr(threading.Event, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            hands.look()
-        hands.look()  # by now Dask has tried to cancel the first
-    assert not [record for record in caplog.records if record.name == "tornado.application"]
+    runs = [
+        lff.experiment("mnist-iid", defense="mine", **(tiny | {"rounds": n})) for n in (2, 6, 4)
+    ]
+    ended = []
+    lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path, on_end=ended.append)
+    assert [e.rounds for e in ended] == [6, 4, 2]
+    processes = {records.find(e, tmp_path).history[0]["saw"]["process"] for e in runs}
+    assert processes == {dask.processes[1].pid}
 
 
-def test_ctrl_c_stops_the_command_and_the_workers_runs(dask, tmp_path):
-    _, folder = dask.add_worker()
+def test_ctrl_c_stops_the_command_and_the_workers_runs(one_worker):
+    dask, folder = one_worker
     arguments = ["sweep", "--cluster", dask.address, "--benchmarks", "mnist-iid", "--ratios", "0",
                  "--defenses", "fedavg", "--seeds", "0", "1", "--scale", "smoke",
                  "--rounds", "9999", "--peers", "10", "--examples", "200", "--test-examples",
@@ -184,50 +185,62 @@ def test_ctrl_c_stops_the_command_and_the_workers_runs(dask, tmp_path):
     assert said.endswith("left]\nlff: interrupted; the same command goes on from there\n")
     assert "Traceback" not in said
     wait_until(lambda: not under_way(folder))
-    with hired(dask.address, "cpu") as found:
-        assert found.client.sync(found.client.scheduler.who_has) == {}
-        processing = found.client.processing()
-        assert not any(processing.values())
+    with cluster.connected(dask.address, "cpu") as client:
+        wait_until(lambda: not any(client.processing().values()))
+        assert client.sync(client.scheduler.who_has) == {}
 
 
-def test_a_worker_with_other_arithmetic_is_refused_by_name(dask, tmp_path, caplog):
-    """There at the beginning it is an error; later it is passed over."""
+def test_a_worker_with_other_arithmetic_is_refused_by_name(dask, tiny, tmp_path, caplog):
+    """There at the beginning it is an error; later it passes its runs on."""
     copy = tmp_path / "other"
     shutil.copytree(Path(lff.__file__).parent, copy / "lff")
-    benchmarks = copy / "lff" / "experiments" / "benchmarks.py"
-    benchmarks.write_text(benchmarks.read_text().replace("ARITHMETIC = 2", "ARITHMETIC = 1"))
-    path = os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])
-    dask.add_worker()
-    with hired(dask.address, "cpu") as found:
-        wait_until(lambda: len(found.look()) == 1)
-        dask.add_worker(PYTHONPATH=path)
-        wait_until(lambda: found.look() and found.refused)
-        assert len(found.look()) == 1
-    (refused,) = found.refused
-    assert (
-        f"the worker {refused.address} cannot take part: its lff gives other numbers" in caplog.text
-    )
-    with pytest.raises(InputError, match=f"{refused.address} cannot take part: its lff gives"):
-        lff.run_all([lff.experiment("mnist-iid")], cluster=dask.address, progress=False)
+    for path in copy.rglob("*.py"):
+        path.write_text(
+            path.read_text()
+            .replace("ARITHMETIC = 2", "ARITHMETIC = 1")
+            .replace("REFUSED = 5.0", "REFUSED = 0.2")
+        )
+    environment = {"PYTHONPATH": os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])}
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(2), **tiny)
 
+    def other_first():
+        wait_until(lambda: "no workers yet; waiting" in caplog.text)
+        dask.add_worker(**environment)
+        wait_until(lambda: "cannot take part" in caplog.text)
+        dask.add_worker()
 
-def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(dask, caplog):
     caplog.set_level(logging.INFO, logger="lff")
+    joining = in_background(other_first)
+    outcome = lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path)
+    joining.join()
+    assert set(outcome.done) == set(runs)
+    assert "cannot take part: its lff gives other numbers" in caplog.text
+    more = lff.grid(["mnist-iid"], ["median"], [0], **tiny)
+    refusal = r"the worker tcp://127.0.0.1:\d+ cannot take part: its lff gives other numbers"
+    with pytest.raises(InputError, match=refusal):
+        lff.run_all(more, cluster=dask.address, progress=False)
 
-    def kill():
-        wait_until(lambda: "no workers yet" in caplog.text)
+
+def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(dask, tiny, tmp_path):
+    """The record that came back is kept."""
+    dask.add_worker()
+    dask.add_worker()
+    endless, quick = (lff.experiment("mnist-iid", **(tiny | {"rounds": n})) for n in (9999, 2))
+
+    def kill(e):
+        assert e == quick
         dask.scheduler.kill()
 
-    killer = in_background(kill)
+    where = {"cluster": dask.address, "folder": tmp_path, "progress": False}
     with pytest.raises(ClusterError, match=f"scheduler at {dask.address} is gone"):
-        lff.run_all([lff.experiment("mnist-iid")], cluster=dask.address, progress=False)
-    killer.join()
+        lff.run_all([endless, quick], on_end=kill, **where)
+    assert records.find(quick, tmp_path) is not None
 
 
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_what_is_no_scheduler_is_told_before_anything_runs(answer, monkeypatch, capsys):
     """A closed port, somebody who says nothing, and a web server."""
-    monkeypatch.setattr(crew, "ANSWER", 1.0)
+    monkeypatch.setattr(cluster, "ANSWER", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         connections = []
@@ -267,23 +280,18 @@ def test_a_wrong_address_is_refused(address, capsys):
 
 @pytest.mark.parametrize("address", ["tcp://localhost:8786", "tls://10.0.0.1:1", "tcp://[::1]:9"])
 def test_a_right_address_passes(address):
-    crew.check_address(address)
-
-
-def test_without_dask_the_way_to_install_it_is_told(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    assert main(["sweep", "--scale", "smoke", "--cluster", "tcp://localhost:8786"]) == 2
-    assert "pip install --constraint constraints.txt --editable '.[cluster]'" in (
-        capsys.readouterr().err
-    )
+    cluster.check_address(address)
 
 
 def test_versions_that_differ_are_named():
-    ours = crew.identity("cpu")
-    assert crew._difference(ours) == ""
-    assert crew._difference(ours | {"torch": "2.0"}) == f"it has torch 2.0 (here {ours['torch']})"
-    assert "ModuleNotFoundError" in crew._difference(ModuleNotFoundError("No module named 'lff'"))
-    assert crew._difference(OSError("closed")) is None
+    ours = cluster.identity("cpu")
+    assert cluster.difference(ours, ours) == ""
+    other = ours | {"torch": "2.0"}
+    assert cluster.difference(other, ours) == f"it has torch 2.0 (here {ours['torch']})"
+    other = ours | {"threads": "4"}
+    assert cluster.difference(other, ours).startswith("it has 4 threads, and runs need one")
+    missing = ModuleNotFoundError("No module named 'lff'")
+    assert "ModuleNotFoundError" in cluster.difference(missing, ours)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +308,8 @@ def test_a_record_that_is_not_sound_is_not_kept(old, new, flaw, tiny, tmp_path):
     packed = records.path_of(e, tmp_path / "there").read_bytes()
     text = gzip.decompress(packed).decode()
     changed = gzip.compress(text.replace(old, new, 1).encode())
-    error, _ = cluster._keep(e, changed, tmp_path / "here")
-    assert flaw in error
+    with pytest.raises(RecordError, match=f"its record came back, but .*{flaw}"):
+        cluster._keep(e, changed, tmp_path / "here")
     assert not records.path_of(e, tmp_path / "here").exists()
-    error, seconds = cluster._keep(e, packed, tmp_path / "here")
-    assert (error, seconds) == ("", pytest.approx(record.summary()["seconds"]))
+    cluster._keep(e, packed, tmp_path / "here")
     assert records.path_of(e, tmp_path / "here").read_bytes() == packed

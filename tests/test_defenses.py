@@ -1,12 +1,12 @@
 """Every rule but LFighter against a plain twin, and against cases worked by hand."""
 
-import importlib
 import itertools
 import math
 import statistics
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 from scipy.stats import siegelslopes
 
-from lff.defenses import defense, defenses, fedavg, get_defense, registry
-from lff.defenses.coordinatewise import (
-    coordinate_median,
-    coordinate_repeated_median,
-    coordinate_trimmed_mean,
-)
+from lff import registry
+from lff.defenses import DEFENSES, defense, fedavg
 from lff.defenses.foolsgold import FoolsGold, foolsgold_weights, largest_similarities
 from lff.defenses.geometry import cosines, ranks
-from lff.defenses.multi_krum import multi_krum, squared_distances
-from lff.defenses.options import format_options, parse_options
+from lff.defenses.median import coordinate_median
+from lff.defenses.multi_krum import multi_krum
+from lff.defenses.repeated_median import coordinate_repeated_median
+from lff.defenses.trimmed_mean import coordinate_trimmed_mean
 from lff.errors import InputError
+from lff.fast import coordinatewise, gram
+from lff.fast.gram import squared_distances
 from lff.fast.sorting import (
     BLOCK,
     NETWORK_PEERS,
@@ -38,8 +38,15 @@ from lff.fast.sorting import (
     scratch,
     sort_columns,
 )
+from lff.registry import format_options, parse_options
 from lff.updates import Decision, Updates, average_without
 
+PLAIN = SimpleNamespace(
+    coordinate_median=coordinate_median,
+    coordinate_trimmed_mean=coordinate_trimmed_mean,
+    coordinate_repeated_median=coordinate_repeated_median,
+)
+both_forms = pytest.mark.parametrize("form", [PLAIN, coordinatewise], ids=["plain", "fast"])
 NAMES = ["fedavg", "median", "repeated_median", "trimmed_mean", "multi_krum", "foolsgold"]
 ALL = [*NAMES, "lfighter"]
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -55,7 +62,7 @@ def normal(*shape, seed=0, scale=1.0):
 
 
 def apply(name, updates, **options):
-    return get_defense(name).create(**options)(updates)
+    return DEFENSES[name].create(**options)(updates)
 
 
 def close(got, wanted, rtol=1e-5, atol=1e-6):
@@ -189,76 +196,88 @@ def by_column(twin, matrix, *args):
     return [twin([float(v) for v in column], *args) for column in matrix.T]
 
 
+@both_forms
 @quick
 @given(matrices)
-def test_median_is_its_twin(matrix):
-    close(coordinate_median(torch.from_numpy(matrix)), by_column(median_twin, matrix))
+def test_median_is_its_twin(form, matrix):
+    close(form.coordinate_median(torch.from_numpy(matrix)), by_column(median_twin, matrix))
 
 
+@both_forms
 @quick
 @given(matrices, st.integers(0, 7))
-def test_trimmed_mean_is_its_twin(matrix, trimmed):
-    got = coordinate_trimmed_mean(torch.from_numpy(matrix), trimmed)
+def test_trimmed_mean_is_its_twin(form, matrix, trimmed):
+    got = form.coordinate_trimmed_mean(torch.from_numpy(matrix), trimmed)
     close(got, by_column(trimmed_mean_twin, matrix, trimmed))
 
 
+@both_forms
 @quick
 @given(matrices)
-def test_repeated_median_is_its_twin(matrix):
-    got = coordinate_repeated_median(torch.from_numpy(matrix))
+def test_repeated_median_is_its_twin(form, matrix):
+    got = form.coordinate_repeated_median(torch.from_numpy(matrix))
     close(got, by_column(repeated_median_twin, matrix), atol=1e-5)
 
 
+@both_forms
 @pytest.mark.parametrize("n", [2, 3, 6, 7, 20, 33, 40])
-def test_repeated_median_is_scipys_line_at_the_middle(n):
+def test_repeated_median_is_scipys_line_at_the_middle(form, n):
     matrix = normal(n, 5, seed=n) ** 3
-    got = coordinate_repeated_median(torch.from_numpy(matrix))
+    got = form.coordinate_repeated_median(torch.from_numpy(matrix))
     lines = [siegelslopes(np.sort(column).astype(float)) for column in matrix.T]
     close(got, [line.intercept + line.slope * (n - 1) / 2 for line in lines], atol=1e-5)
     slopes = [siegel_slope(sorted(map(float, column))) for column in matrix.T]
     np.testing.assert_allclose(slopes, [line.slope for line in lines], rtol=1e-12)
 
 
-def test_repeated_median_is_not_the_median():
+@both_forms
+def test_repeated_median_is_not_the_median(form):
     """y = 0, 0, 0, 1, 10: slopes by point 0, 0, 1/4, 3/4 (of 1/3, 1/2, 1, 9), 3; so 1/4.
 
     The intercepts y_i - x_i / 4 at x = -2 .. 2 are 1/2, 1/4, 0, 3/4, 9.5: the middle is 1/2.
     """
     column = torch.tensor([[10.0], [0.0], [1.0], [0.0], [0.0]])
-    assert coordinate_repeated_median(column).tolist() == [0.5]
-    assert coordinate_median(column).tolist() == [0.0]
+    assert form.coordinate_repeated_median(column).tolist() == [0.5]
+    assert form.coordinate_median(column).tolist() == [0.0]
 
 
+@both_forms
 @pytest.mark.parametrize("n", [33, 64, 100])
-def test_coordinate_rules_are_their_twins_for_many_peers(n):
+def test_coordinate_rules_are_their_twins_for_many_peers(form, n):
     matrix = normal(n, 3, seed=n)
     tensor = torch.from_numpy(matrix)
-    close(coordinate_median(tensor), by_column(median_twin, matrix))
-    close(coordinate_trimmed_mean(tensor, n // 5), by_column(trimmed_mean_twin, matrix, n // 5))
-    close(coordinate_repeated_median(tensor), by_column(repeated_median_twin, matrix), atol=1e-5)
+    close(form.coordinate_median(tensor), by_column(median_twin, matrix))
+    close(
+        form.coordinate_trimmed_mean(tensor, n // 5), by_column(trimmed_mean_twin, matrix, n // 5)
+    )
+    close(
+        form.coordinate_repeated_median(tensor), by_column(repeated_median_twin, matrix), atol=1e-5
+    )
 
 
+@both_forms
 @pytest.mark.parametrize("n", [7, 40])
-def test_rules_over_several_blocks_of_columns_do_each_column_once(n):
+def test_rules_over_several_blocks_of_columns_do_each_column_once(form, n):
     """More entries than a block holds, the last block partial: every column is its own answer."""
     width = BLOCK // n
     offsets = torch.arange(2 * width + 5, dtype=torch.float32)
     column = torch.from_numpy(normal(n, 1)).round(decimals=1)
     matrix = column + offsets
     for rule in (
-        coordinate_median,
-        coordinate_repeated_median,
-        lambda m: coordinate_trimmed_mean(m, 2),
+        form.coordinate_median,
+        form.coordinate_repeated_median,
+        lambda m: form.coordinate_trimmed_mean(m, 2),
     ):
         shift = rule(matrix) - offsets
         assert (shift - rule(column)).abs().max() < 0.1
 
 
-def test_repeated_median_of_so_many_peers_that_one_column_fills_a_block():
+@both_forms
+def test_repeated_median_of_so_many_peers_that_one_column_fills_a_block(form):
     n = math.isqrt(BLOCK) + 1
     matrix = normal(n, 2)
     lines = [siegelslopes(np.sort(column).astype(float)) for column in matrix.T]
-    got = coordinate_repeated_median(torch.from_numpy(matrix))
+    got = form.coordinate_repeated_median(torch.from_numpy(matrix))
     close(got, [line.intercept + line.slope * (n - 1) / 2 for line in lines], atol=1e-5)
 
 
@@ -420,13 +439,12 @@ def test_distances_are_symmetric_to_the_last_bit():
 @pytest.mark.parametrize("rounding", [-1e-15, 0, 1e-15])
 def test_equal_rows_are_at_no_distance_however_their_products_are_rounded(rounding, monkeypatch):
     """A matrix product may round a row times its copy unlike the row times itself."""
-    module = importlib.import_module("lff.defenses.multi_krum")
 
     def product(block):
-        gram = block @ block.T
-        return torch.where(torch.eye(len(gram)) == 1, gram, gram * (1 + rounding))
+        products = block @ block.T
+        return torch.where(torch.eye(len(products)) == 1, products, products * (1 + rounding))
 
-    monkeypatch.setattr(module, "_times_its_transpose", product)
+    monkeypatch.setattr(gram, "_times_its_transpose", product)
     matrix = normal(9, 101, scale=100).repeat(2, axis=0)
     distances = squared_distances(torch.from_numpy(matrix), torch.zeros(101))
     equal = torch.from_numpy(np.arange(18)[:, None] // 2 == np.arange(18) // 2)
@@ -435,8 +453,7 @@ def test_equal_rows_are_at_no_distance_however_their_products_are_rounded(roundi
 
 
 def test_distances_over_several_blocks_add_up(monkeypatch):
-    module = importlib.import_module("lff.defenses.multi_krum")  # the name is also the function's
-    monkeypatch.setattr(module, "GRAM_BLOCK", 12)
+    monkeypatch.setattr(gram, "BLOCK", 12)
     matrix = normal(4, 11)
     close(
         distances_of(matrix),
@@ -609,7 +626,7 @@ def test_foolsgold_goes_on_from_its_state():
 
 
 def test_every_run_gets_its_own_foolsgold():
-    one, two = (get_defense("foolsgold").create() for _ in range(2))
+    one, two = (DEFENSES["foolsgold"].create() for _ in range(2))
     one(updates_with_gradients(normal(3, 3, 3)))
     assert not two.state_dict()
 
@@ -765,15 +782,8 @@ def test_selected_rows_keep_what_belongs_to_them():
 # --- registry and options --------------------------------------------------------------------
 
 
-@pytest.fixture
-def own_registry(monkeypatch):
-    """A copy of the registry that is thrown away."""
-    defenses()
-    monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
-
-
 def test_the_papers_defenses_come_in_its_order_and_two_must_be_told_something():
-    assert list(defenses())[:7] == [
+    assert list(DEFENSES)[:7] == [
         "fedavg",
         "median",
         "repeated_median",
@@ -782,13 +792,13 @@ def test_the_papers_defenses_come_in_its_order_and_two_must_be_told_something():
         "foolsgold",
         "lfighter",
     ]
-    assert {name: d.needs for name, d in defenses().items() if d.needs} == {
+    assert {name: d.needs for name, d in DEFENSES.items() if d.needs} == {
         "trimmed_mean": ("attacker_count",),
         "multi_krum": ("attacker_count",),
         "oracle": ("attackers",),
     }
     with pytest.raises(FrozenInstanceError):
-        get_defense("median").needs = ("attackers",)
+        DEFENSES["median"].needs = ("attackers",)
     with pytest.raises(InputError, match=r"'attacker'.*attacker_count, attackers"):
         defense("all_knowing", needs=("attacker",))
 
@@ -806,21 +816,19 @@ def test_the_oracle_averages_exactly_the_honest_peers():
         apply("oracle", updates_of(matrix, attackers=None, **settings))
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_a_defense_of_ones_own_is_one_function():
     @defense("first_peer", label="First")
     def first_peer(updates, *, row=0):
         return Decision(aggregate=updates.weights[row])
 
-    found = get_defense("first_peer")
+    found = DEFENSES["first_peer"]
     assert (found.label, found.needs, found.options()) == ("First", (), {"row": 0})
-    assert list(defenses())[-1] == "first_peer"
+    assert list(DEFENSES)[-1] == "first_peer"
     updates = updates_of([[1, 2], [3, 4]])
     assert apply("first_peer", updates).aggregate.tolist() == [1, 2]
     assert apply("first_peer", updates, row=1).aggregate.tolist() == [3, 4]
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_names_that_are_taken_unknown_or_no_names_are_errors():
     with pytest.raises(InputError, match=r"'median' exists already"):
 
@@ -828,18 +836,17 @@ def test_names_that_are_taken_unknown_or_no_names_are_errors():
         def other(updates): ...
 
     with pytest.raises(InputError, match=r"'my rule'"):
-        defense("my rule")
+        defense("my rule")(lambda updates: None)
     with pytest.raises(TypeError, match="positional"):
         defense("mine", "Mine")
     with pytest.raises(InputError, match=r"'lfigther'.*Did you mean 'lfighter'"):
-        get_defense("lfigther")
+        DEFENSES["lfigther"]
     with pytest.raises(InputError, match=r"option of lfighter 'densty'.*Did you mean 'density'"):
-        get_defense("lfighter").create(densty="angle")
+        DEFENSES["lfighter"].create(densty="angle")
     with pytest.raises(InputError, match=r"option of median 'x'"):
-        get_defense("median").create(x=1)
+        DEFENSES["median"].create(x=1)
 
 
-@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("module", ["a_module", "z_module"])
 def test_a_name_is_taken_by_another_module_and_free_in_its_own(module):
     """A notebook cell may be run again."""
@@ -851,7 +858,7 @@ def test_a_name_is_taken_by_another_module_and_free_in_its_own(module):
         defense("median")(rule)
     defense("mine", label="One")(rule)
     defense("mine", label="Two")(rule)
-    assert get_defense("mine").label == "Two"
+    assert DEFENSES.label("mine") == "Two"
 
 
 def test_an_installed_package_registers_through_its_entry_point(tmp_path):
@@ -863,10 +870,10 @@ def test_an_installed_package_registers_through_its_entry_point(tmp_path):
         "print('loaded')\n"
     )
     script = (
-        "from lff.defenses import defenses, get_defense\n"
-        "print(get_defense('median').label)\n"
-        "print(get_defense('theirs').label)\n"
-        "print(list(defenses())[-1])\n"
+        "from lff.defenses import DEFENSES\n"
+        "print(DEFENSES.label('median'))\n"
+        "print(DEFENSES.label('theirs'))\n"
+        "print(list(DEFENSES)[-1])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -878,13 +885,12 @@ def test_an_installed_package_registers_through_its_entry_point(tmp_path):
     assert done.stdout.split() == ["Median", "loaded", "Theirs", "theirs"]
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_installed_packages_are_looked_for_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(registry, "_entry_points_loaded", False)
+    monkeypatch.setattr(DEFENSES, "complete", False)
     monkeypatch.setattr(registry, "entry_points", lambda group: asked.append(group) or [])
     for _ in range(3):
-        defenses()
+        list(DEFENSES)
     assert asked == ["lff.defenses"]
 
 

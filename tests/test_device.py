@@ -4,10 +4,12 @@ import helpers  # noqa: F401  one thread
 import pytest
 import torch
 
-from lff.defenses import get_defense
-from lff.metrics import measure, outputs_of
-from lff.models import MODELS, OUTPUT_LAYER, FlatModel, Layout, build
-from lff.training import LocalTraining, Peer, train_round
+from lff.defenses import DEFENSES
+from lff.fast import RULES as FAST
+from lff.fast import accelerate
+from lff.metrics import loss_function, outputs_of
+from lff.models import MODELS, OUTPUT_LAYER, FlatModel, Layout, build_model
+from lff.training import Examples, LocalTraining, Loop, Peer
 from lff.updates import Updates
 
 META = torch.device("meta")
@@ -16,7 +18,9 @@ WORDS = 40
 
 
 def meta_model(name):
-    return FlatModel(build(name, vocabulary=WORDS), OUTPUT_LAYER[name], META)
+    return FlatModel(
+        accelerate(build_model(name, vocabulary=WORDS), META), OUTPUT_LAYER[name], META
+    )
 
 
 def meta_examples(name, count):
@@ -38,15 +42,11 @@ def test_a_round_of_training_stays_on_the_device(name, optimizer):
     model = meta_model(name)
     weights = torch.empty_like(model.vector)
     peers = [
-        Peer(
-            k,
-            torch.zeros(5, dtype=torch.long, device=META),
-            torch.zeros(5, dtype=torch.long, device=META),
-        )
+        Peer(k, Examples(meta_examples(name, 5), torch.zeros(5, dtype=torch.long, device=META)))
         for k in range(2)
     ]
     training = LocalTraining(local_epochs=2, batch_size=2, learning_rate=0.01, optimizer=optimizer)
-    updates = train_round(model, weights, peers, meta_examples(name, 10), training, seed=0, round=0)
+    updates = Loop(model, training).train(weights, peers, seed=0, round=0)
     assert updates.device == META
     assert updates.shape == (2, model.layout.size)
     assert model.parameters.grad.device == META
@@ -58,14 +58,13 @@ def test_a_round_of_training_stays_on_the_device(name, optimizer):
 def test_evaluation_stays_on_the_device(name):
     outputs = outputs_of(meta_model(name).module, meta_examples(name, 7), batch_size=3)
     assert outputs.shape == ((7,) if name == "bilstm" else (7, 10))
-    metrics = measure(outputs, torch.zeros(7, dtype=torch.long, device=META), 1, 0)
-    assert metrics.device == META
-    assert metrics.shape == (4,)
+    labels = torch.zeros(7, dtype=torch.long, device=META)
+    assert loss_function(outputs, labels).device == META
 
 
 @pytest.fixture(params=[1, 2, 20, 40])
 def updates(request):
-    layout = Layout.of(build("cnn"), "fc2")
+    layout = Layout.of(build_model("cnn"), "fc2")
     m = request.param
     return Updates(
         weights=torch.empty(m, layout.size, device=META),
@@ -88,8 +87,9 @@ def test_views_stay_on_the_device(updates):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rules_stay_on_the_device(name, updates):
-    rule = get_defense(name).create()
+@pytest.mark.parametrize("form", ["plain", "fast"])
+def test_rules_stay_on_the_device(name, form, updates):
+    rule = DEFENSES[name].create() if form == "plain" else FAST.get(name, DEFENSES[name].create())
     for _ in range(2):  # a rule with memory goes on from it
         decision = rule(updates)
     assert decision.aggregate.device == META

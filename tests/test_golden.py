@@ -6,7 +6,7 @@ import json
 import golden
 import pytest
 
-from lff.experiments.benchmarks import ARITHMETIC
+from lff.experiments.experiment import ARITHMETIC
 
 EXPECTED = json.loads(golden.FILE.read_text(encoding="utf-8"))
 

@@ -16,7 +16,7 @@ import torch
 from helpers import updates_of, updates_with_gradients
 from hypothesis import given, settings
 
-from lff.defenses import FoolsGold, defenses, fedavg, get_defense, lfighter
+from lff.defenses import DEFENSES, FoolsGold, fedavg, lfighter
 
 FAR = [1e3, 1e6, 1e9]
 PEERS = range(1, 16)
@@ -27,7 +27,7 @@ def aggregate(name, honest, attackers, told=None):
     """The aggregate of honest and attackers' rows, of which `told` attackers are known about."""
     rows = np.concatenate([honest, attackers]).astype(np.float32)
     updates = updates_of(rows, attacker_count=len(attackers) if told is None else told)
-    return get_defense(name).create()(updates).aggregate.double().numpy()
+    return DEFENSES[name].create()(updates).aggregate.double().numpy()
 
 
 def honest_rows(count, seed=0, width=3):
@@ -68,7 +68,7 @@ def below_siegels_bound(n):
 
 def test_every_defense_of_the_paper_is_in_the_table():
     text = (Path(__file__).parents[1] / "docs" / "guarantees.md").read_text()
-    for name in defenses():
+    for name in DEFENSES:
         assert f"| `{name}` |" in text
 
 

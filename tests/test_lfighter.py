@@ -9,7 +9,6 @@ from helpers import updates_with_gradients
 from sklearn.cluster import HDBSCAN
 
 from lff import data
-from lff.attacks import label_flipping
 from lff.defenses import fedavg, lfighter
 from lff.defenses.lfighter import (
     OUTLIER,
@@ -23,9 +22,9 @@ from lff.defenses.lfighter import (
     relevant_neurons,
 )
 from lff.errors import InputError
-from lff.models import FlatModel, build
+from lff.models import FlatModel, build_model
 from lff.partition import partition
-from lff.training import LocalTraining, Peer, train_round
+from lff.training import Examples, LocalTraining, Loop, Peer
 from lff.updates import Updates
 
 
@@ -507,25 +506,26 @@ def make_peers(mnist, distribution, count, examples, attackers=()):
     labels = mnist.train_y.numpy()[used]
     peers = []
     for k, share in enumerate(partition(labels, count, distribution, rng)):
-        y = labels[share]
+        own = torch.from_numpy(used[share])
+        x, y = mnist.train_x[own], mnist.train_y[own]
         if k in attackers:
-            y = label_flipping(y, 7, 1)
-        peers.append(Peer(k, torch.from_numpy(used[share]), torch.from_numpy(y)))
+            y = torch.where(y == 7, 1, y)
+        peers.append(Peer(k, Examples(x, y)))
     return peers
 
 
-def play(mnist, peers, training, rounds):
+def play(peers, training, rounds):
     """The updates of each round of FedAvg from a fresh CNN."""
-    model = FlatModel(build("cnn", seed=0), "fc2")
+    model = FlatModel(build_model("cnn", seed=0), "fc2")
     weights = model.vector.clone()
     for t in range(rounds):
-        held = [torch.bincount(peer.labels, minlength=10) > 0 for peer in peers]
+        held = [torch.bincount(peer.examples.y, minlength=10) > 0 for peer in peers]
         updates = Updates(
-            weights=train_round(model, weights, peers, mnist.train_x, training, seed=0, round=t),
+            weights=Loop(model, training).train(weights, peers, seed=0, round=t),
             global_weights=weights,
             layout=model.layout,
             learning_rate=training.learning_rate,
-            examples=torch.tensor([float(len(peer.examples)) for peer in peers]),
+            examples=torch.tensor([float(len(peer.examples.y)) for peer in peers]),
             peers=tuple(peer.id for peer in peers),
             round=t,
             declared_classes=torch.stack(held),
@@ -540,7 +540,7 @@ def play(mnist, peers, training, rounds):
 def test_the_distribution_of_trained_peers_is_discovered_and_declared(mnist, distribution, kind):
     training = LocalTraining(local_epochs=1, batch_size=16, learning_rate=0.01)
     peers = make_peers(mnist, distribution, 10, 400)
-    for updates in play(mnist, peers, training, rounds=4):
+    for updates in play(peers, training, rounds=4):
         assert lfighter(updates).saw["distribution"] == kind
         assert lfighter(updates, distribution="declared").saw["distribution"] == kind
 
@@ -548,7 +548,7 @@ def test_the_distribution_of_trained_peers_is_discovered_and_declared(mnist, dis
 def test_a_trained_peer_of_one_class_shows_that_class_only(mnist):
     training = LocalTraining(local_epochs=1, batch_size=16, learning_rate=0.01)
     peers = make_peers(mnist, "extreme", 10, 400)
-    updates = next(play(mnist, peers, training, rounds=1))
+    updates = next(play(peers, training, rounds=1))
     assert torch.equal(held_classes(updates.output_layer), updates.declared_classes)
 
 
@@ -556,7 +556,7 @@ def test_trained_attackers_are_caught(mnist):
     """Four of ten iid peers flip 7 to 1; neuron 1 or 7 is relevant, and just they are dropped."""
     training = LocalTraining(local_epochs=2, batch_size=32, learning_rate=0.02)
     peers = make_peers(mnist, "iid", 10, 2000, attackers=(0, 3, 4, 8))
-    updates = next(play(mnist, peers, training, rounds=1))
+    updates = next(play(peers, training, rounds=1))
     decision = lfighter(updates)
     assert {1, 7} & set(decision.saw["neurons"])
     assert decision.dropped(updates.peers) == [0, 3, 4, 8]

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from lff.metrics import (
-    Metrics,
+    PAPER_METRICS,
+    Evaluation,
     averaged_rounds,
     caught,
     coefficient_of_variation,
@@ -18,7 +19,6 @@ from lff.metrics import (
     lost,
     outputs_of,
     predictions,
-    worst_of_last_rounds,
 )
 
 
@@ -70,9 +70,17 @@ def test_rates_of_an_absent_source_class_are_nan():
 
 
 def test_metrics_are_plain_numbers():
-    metrics = evaluate(torch.eye(2), torch.tensor([0, 1]), 0, 1)
-    assert isinstance(metrics, Metrics)
-    assert all(type(value) is float for value in vars(metrics).values())
+    evaluation = evaluate(torch.eye(2), torch.tensor([0, 1]), 0, 1)
+    values = [getattr(evaluation, name) for name in PAPER_METRICS]
+    assert all(type(value) is float for value in values)
+
+
+def test_the_asr_of_a_trigger_is_of_patched_examples_of_other_classes():
+    """Of patched examples 3 + 2 of 4 + 5 that are no ones are told one; the ones do not count."""
+    patched = torch.tensor([[1, 3, 0], [0, 6, 0], [1, 2, 2]])
+    evaluation = Evaluation(torch.eye(3).long(), 0.0, 0, 1, patched)
+    assert evaluation.asr == pytest.approx(5 / 9)
+    assert evaluation.src_acc == 1
 
 
 def test_the_loss_follows_the_number_of_output_neurons():
@@ -123,12 +131,6 @@ def test_a_swing_of_two_rounds_is_averaged_out(rounds):
     assert last_rounds(swing[:rounds]) == last_rounds(swing[1 : rounds + 1]) == 0.5
 
 
-def test_the_worst_of_the_averaged_rounds_stands_beside_their_mean():
-    values = [0.0] * 8 + [0.9, 0.5, 0.9, 0.7]
-    assert worst_of_last_rounds(values) == 0.5
-    assert last_rounds(values) == pytest.approx(0.75)
-
-
 @pytest.mark.parametrize(
     ("src_acc", "unattacked", "classes", "answer"),
     [
@@ -164,7 +166,9 @@ def test_dropping_nobody_catches_nobody():
     assert (found.attackers, found.honest) == (0, 4)
 
 
-@pytest.mark.parametrize("measured", [Metrics(1, 0.9, 0.8, 0.1), caught([1], [1], [1, 2])])
+@pytest.mark.parametrize(
+    "measured", [Evaluation(torch.eye(2), 0.1, 0, 1), caught([1], [1], [1, 2])]
+)
 def test_what_was_measured_does_not_change(measured):
     for name in vars(measured):
         with pytest.raises(FrozenInstanceError):

@@ -11,31 +11,21 @@ from torch import nn
 from torch.nn import functional as F
 
 from lff.errors import InputError
-from lff.fast import submodels as parts
-from lff.fast.kernels import ToOnePixel, conv_pool
+from lff.fast.kernels import FastCNN, ToOnePixel, accelerate, conv_pool
+from lff.fast.submodels import FastLoop, shrinkage, used_taps
 from lff.metrics import loss_function
 from lff.models import (
     MODELS,
     OUTPUT_LAYER,
     Dropout,
-    FastCNN,
     FlatModel,
     Layout,
-    accelerate,
-    build,
+    build_model,
     draw_dropout,
     dropouts,
 )
 from lff.seeds import random_words, stream, torch_generator
-from lff.training import (
-    LocalTraining,
-    Peer,
-    batches,
-    make_optimizer,
-    shrinkage,
-    train_peer,
-    train_round,
-)
+from lff.training import Examples, LocalTraining, Loop, Peer, batches, make_optimizer, peer_update
 from lff.vision import import_torchvision
 
 WORDS = 40
@@ -43,7 +33,7 @@ PARAMETERS = {"cnn": 21_840, "resnet18": 11_181_642, "bilstm": 100 * WORDS + 236
 
 
 def fresh(name, seed=0, width=0):
-    return build(name, vocabulary=WORDS, seed=seed, width=width)
+    return build_model(name, vocabulary=WORDS, seed=seed, width=width)
 
 
 def set_dropout(model, key, step, n):
@@ -150,7 +140,7 @@ def test_building_depends_on_the_seed_and_leaves_the_global_generator_alone(name
 
 def test_an_unknown_model_is_an_error():
     with pytest.raises(InputError, match=r"'resnet'.*'resnet18'"):
-        build("resnet")
+        build_model("resnet")
 
 
 def scrambled(words):
@@ -348,11 +338,10 @@ def test_training_is_the_textbook_loop(name, optimizer, count, epochs):
         weight_decay=0.0 if optimizer == "adam" else 0.1,
     )
     x, y = some_examples(name, count)
-    twin = accelerate(fresh(name), "cpu")
+    twin = fresh(name)
     start = state_of(twin)
     model = FlatModel(copy.deepcopy(twin), OUTPUT_LAYER[name])
-    peer = Peer(7, torch.arange(count), y)
-    train_peer(model, peer, x, training, seed=3, round=2)
+    peer_update(model, Peer(7, Examples(x, y)), training, seed=3, round=2)
     textbook(twin, x, y, training, seed=3, round=2, peer_id=7)
     wanted = state_of(twin)
     assert (wanted - start).abs().max() > 1e-3
@@ -374,29 +363,19 @@ def test_adam_decays_weights_as_told():
     assert moved[0.1] > 0
 
 
-def test_peers_train_on_their_own_examples_and_labels():
-    """Rows of the shared examples are picked by the peer; her labels are already her own."""
-    training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
-    x, _ = some_examples("cnn", 9)
-    own, y = torch.tensor([8, 1, 4, 5]), torch.tensor([3, 3, 1, 0])
-    model, twin = flat("cnn"), fresh("cnn")
-    train_peer(model, Peer(0, own, y), x, training, seed=0, round=0)
-    textbook(twin, x[own], y, training, seed=0, round=0, peer_id=0)
-    torch.testing.assert_close(model.vector, state_of(twin), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_an_update_depends_on_no_other_peer_and_no_order(name):
     training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
     x, y = some_examples(name, 12)
-    peers = [Peer(k, torch.arange(3 * k, 3 * k + 3), y[3 * k : 3 * k + 3]) for k in (0, 1, 3)]
+    thirds = list(zip(x.split(3), y.split(3), strict=True))
+    peers = [Peer(k, Examples(*thirds[k])) for k in (0, 1, 3)]
     model = flat(name)
     weights = model.vector.clone()
     torch.manual_seed(0)
     before = torch.get_rng_state()
 
     def updates(chosen, round=0):
-        return train_round(model, weights, chosen, x, training, seed=1, round=round)
+        return Loop(model, training).train(weights, chosen, seed=1, round=round)
 
     all_three = updates(peers)
     assert torch.equal(updates(peers[::-1]), all_three.flip(0))
@@ -409,9 +388,9 @@ def test_an_update_depends_on_no_other_peer_and_no_order(name):
 def test_peers_with_equal_examples_still_draw_their_own_noise():
     training = LocalTraining(local_epochs=1, batch_size=2, learning_rate=0.01)
     x, y = some_examples("cnn", 4)
-    peers = [Peer(k, torch.arange(4), y) for k in (0, 1)]
+    peers = [Peer(k, Examples(x, y)) for k in (0, 1)]
     model = flat("cnn")
-    one, two = train_round(model, model.vector.clone(), peers, x, training, seed=0, round=0)
+    one, two = Loop(model, training).train(model.vector.clone(), peers, seed=0, round=0)
     assert not torch.equal(one, two)
 
 
@@ -447,7 +426,7 @@ def test_batchnorm_never_sees_a_lone_example():
             seen.append(len(args[0]))
 
     handle = nn.modules.module.register_module_forward_pre_hook(note)
-    train_peer(model, Peer(0, torch.arange(5), y), x, training, seed=0, round=0)
+    peer_update(model, Peer(0, Examples(x, y)), training, seed=0, round=0)
     handle.remove()
     assert seen == [5]
 
@@ -459,7 +438,7 @@ def test_batches_of_one_are_trained_or_refused_in_our_own_words(count, batch_siz
     x, y = some_examples("resnet18", count)
     model = flat("resnet18")
     with contextlib.suppress(InputError):
-        train_peer(model, Peer(0, torch.arange(count), y), x, training, seed=0, round=0)
+        peer_update(model, Peer(0, Examples(x, y)), training, seed=0, round=0)
     assert torch.isfinite(model.vector).all()
 
 
@@ -534,25 +513,26 @@ def test_equal_pixels_send_their_gradient_to_the_first_one_only():
     assert torch.equal(x.grad.view(4, 4), first)
 
 
-def trained_in_part_and_whole(name, x, y, training, monkeypatch, width=0):
+def trained_in_part_and_whole(name, x, y, training, width=0):
     """The weights of a model before training, and it trained in part and as a whole."""
-    peer = Peer(0, torch.arange(len(x)), y)
-    part, whole = flat(name, width=width), flat(name, width=width)
+    peer = Peer(0, Examples(x, y))
+    part, whole = (
+        FlatModel(accelerate(fresh(name, width=width), "cpu"), OUTPUT_LAYER[name]) for _ in "12"
+    )
     before = whole.vector.clone()
-    train_peer(part, peer, x, training, seed=0, round=0)
-    monkeypatch.setattr("lff.training.part_of", lambda model, x, training: (None, x))
-    train_peer(whole, peer, x, training, seed=0, round=0)
+    FastLoop(part, training).train_peer(peer, seed=0, round=0)
+    Loop(whole, training).train_peer(peer, seed=0, round=0)
     return before, part, whole
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
+def test_training_on_own_words_alone_changes_nothing(optimizer):
     """Two epochs with momentum: words held, not held, and held in one batch only."""
     training = LocalTraining(
         local_epochs=2, batch_size=3, learning_rate=0.1, optimizer=optimizer, weight_decay=0.0
     )
     x, y = some_examples("bilstm", 7)
-    before, own, whole = trained_in_part_and_whole("bilstm", x, y, training, monkeypatch)
+    before, own, whole = trained_in_part_and_whole("bilstm", x, y, training)
     assert torch.equal(own.vector, whole.vector)
     moved = (own.vector - before)[own.layout.slice("embedding.weight")].view(WORDS, -1)
     assert moved.abs().amax(dim=1).nonzero().flatten().tolist() == x.unique().tolist()
@@ -562,13 +542,13 @@ def test_training_on_own_words_alone_changes_nothing(optimizer, monkeypatch):
 @pytest.mark.parametrize(
     ("optimizer", "decay"), [("sgd", 0.1), ("sgd", 0.0), ("adam", 0.1), ("adam", 0.0)]
 )
-def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, width, monkeypatch):
+def test_training_the_used_taps_alone_changes_nothing(optimizer, decay, width):
     """Two epochs with momentum; weight decay is large, so that what does not learn shrinks."""
     training = LocalTraining(
         local_epochs=2, batch_size=3, learning_rate=0.01, optimizer=optimizer, weight_decay=decay
     )
     x, y = some_examples("resnet18", 7)
-    models = trained_in_part_and_whole("resnet18", x, y, training, monkeypatch, width)
+    models = trained_in_part_and_whole("resnet18", x, y, training, width)
     before, part, whole = models
     torch.testing.assert_close(part.vector, whole.vector, rtol=1e-6, atol=1e-7)
     still = (part.vector == before).float().mean()
@@ -579,9 +559,9 @@ def test_of_a_resnet_only_taps_that_meet_pixels_are_trained():
     """In the last stage of 32x32 images five taps of nine meet only padding in the first kernels,
     eight in three more; maps of 64x64 images are twice as large, and every tap meets a pixel."""
     model = flat("resnet18")
-    small = parts.used_taps(model, torch.Size([3, 32, 32])).model.layout
+    small = used_taps(model, torch.Size([3, 32, 32])).model.layout
     assert model.layout.parameters - small.parameters == 512 * (5 * 256 + 3 * 8 * 512)
-    larger = parts.used_taps(model, torch.Size([3, 64, 64])).model.layout
+    larger = used_taps(model, torch.Size([3, 64, 64])).model.layout
     assert larger.parameters == model.layout.parameters
 
 

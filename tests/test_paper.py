@@ -1,4 +1,4 @@
-"""What the paper reports: typed again by hand from its tables, and put beside ours."""
+"""What the paper reports: typed again by hand from its tables."""
 
 import json
 from importlib.resources import files
@@ -6,11 +6,9 @@ from importlib.resources import files
 import pandas as pd
 import pytest
 
-from lff.errors import InputError
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
 from lff.study import paper
-from lff.study.spread import Spread
 
 REPORTED = json.loads(files("lff.study").joinpath("reported.json").read_text(encoding="utf-8"))
 
@@ -74,9 +72,9 @@ def test_norm_angle_as_printed():
 
 def test_datasets_as_printed():
     assert list(paper.datasets().itertuples(index=False, name=None)) == [
-        ("mnist", 70000, "CNN", "~22K"),
-        ("cifar10", 60000, "ResNet18", "~11M"),
-        ("imdb", 50000, "BiLSTM", "~12M"),
+        ("mnist", "image classification", 70000, "CNN", "~22K"),
+        ("cifar10", "image classification", 60000, "ResNet18", "~11M"),
+        ("imdb", "sentiment analysis", 50000, "BiLSTM", "~12M"),
     ]
 
 
@@ -109,39 +107,6 @@ def test_runtime_by_hand():
     assert value(table, "per_round", **cell) == pytest.approx(mean)
     assert value(table, "total", **cell) == pytest.approx(100 * mean)
     assert value(table, "rounds", benchmark="imdb", defense="lfighter") == 50
-
-
-def ours(*rows) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["benchmark", "attackers", "defense", "seed", "cv"])
-
-
-ON = ["benchmark", "attackers", "defense"]
-
-
-def test_compare_spreads_over_seeds_and_keeps_the_papers_rows():
-    table = ours(("imdb", 10.0, "median", 0, 0.2), ("imdb", 10.0, "median", 1, 0.4))
-    both = paper.compare(table, paper.cv(), ON, ["cv"])
-    assert list(both.columns) == [*ON, "cv_paper", "cv_ours", "cv_difference"]
-    pd.testing.assert_frame_equal(both[ON], paper.cv()[ON])
-    row = both[(both["benchmark"] == "imdb") & (both["defense"] == "median")].iloc[1]
-    assert row["cv_paper"] == 0.11
-    assert row["cv_ours"] == Spread((0.2, 0.4))
-    assert row["cv_difference"] == pytest.approx(0.19)
-    assert both["cv_ours"].notna().sum() == 1
-
-
-def test_compare_without_any_run():
-    both = paper.compare(pd.DataFrame(), paper.cv(), ON, ["cv"])
-    assert len(both) == 252
-    assert both["cv_ours"].isna().all()
-
-
-def test_compare_names_a_missing_column():
-    with pytest.raises(InputError, match="our table has no column seed"):
-        paper.compare(paper.cv(), paper.cv(), ON, ["cv"])
-    table = ours(("imdb", 10.0, "median", 0, 0.2)).drop(columns="cv")
-    with pytest.raises(InputError, match="our table has no column cv"):
-        paper.compare(table, paper.cv(), ON, ["cv"])
 
 
 def test_a_callers_changes_do_not_reach_the_next_caller():

@@ -1,9 +1,11 @@
 """The project's own files agree with each other."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,8 @@ def project():
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def direct_dependencies(project, without=("bench",)) -> set[str]:
-    """What an installation has; `make bench` alone installs what is there to compare with."""
+def direct_dependencies(project, without=("speed",)) -> set[str]:
+    """What an installation has; `make speed` alone installs what is there to compare with."""
     extras = project["optional-dependencies"].items()
     chosen = [names for extra, names in extras if extra not in without]
     return {normalized(name) for name in sum(chosen, project["dependencies"])}
@@ -49,6 +51,33 @@ def test_environment_repeats_the_pins_of_the_direct_dependencies(project, constr
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     repeated = pins(environment["dependencies"][-1]["pip"])
     assert repeated == {name: constraints[name] for name in direct_dependencies(project)}
+
+
+def imported(path: Path) -> set[str]:
+    """The distributions that a module imports from, here or in one of its functions."""
+    homes, names = packages_distributions(), set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module.split(".")[0])
+    names -= {*sys.stdlib_module_names, "lff"}
+    return {normalized(home) for name in names for home in homes.get(name, [name])}
+
+
+def test_every_import_is_a_declared_dependency(project):
+    """Only the study needs the extra `notebooks`; what comes with a declared one is said here."""
+    comes_with = {"dask": "distributed", "jupyter-core": "nbconvert", "pygments": "nbconvert",
+                  "traitlets": "nbconvert"}  # fmt: skip
+    plain = set(map(normalized, project["dependencies"]))
+    notebooks = plain | set(map(normalized, project["optional-dependencies"]["notebooks"]))
+    modules = sorted((ROOT / "lff").rglob("*.py"))
+    assert len(modules) > 50
+    for path in modules:
+        declared = notebooks if "study" in path.parts else plain
+        if path.name != "flower.py":  # an extra of its own
+            wanted = {comes_with.get(name, name) for name in imported(path)}
+            assert wanted <= declared, path
 
 
 def test_torch_is_the_build_that_has_a_cpu_wheel(constraints):
@@ -90,7 +119,9 @@ def test_importing_everything_leaves_global_random_state_alone():
 import random, numpy as np, torch
 import hdbscan, sklearn.cluster, pandas, matplotlib
 before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-import lff, lff.experiments.runs, lff.experiments.sweep, lff.study.report, lff.data
+import importlib, pkgutil, lff
+for module in pkgutil.walk_packages(lff.__path__, 'lff.'):
+    importlib.import_module(module.name)
 after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
 assert before[:2] == after[:2] and torch.equal(before[2], after[2])
 """

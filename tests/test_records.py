@@ -5,13 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from helpers import sealed
 from sklearn.decomposition import PCA
 
 import lff
 from lff.errors import RecordError
-from lff.experiments import records, writing
-from lff.federation import Federation, rounds_shown
-from lff.metrics import coefficient_of_variation
+from lff.experiments import records
+from lff.experiments import store as writing
+from lff.experiments.build import build, rounds_shown
+from lff.experiments.store import LARGEST, seal, unseal
+from lff.metrics import PAPER_METRICS, coefficient_of_variation
+from lff.study.frame import SETTINGS
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def test_an_experiment_that_was_not_run_has_no_record(record):
     assert records.find(record.experiment.replace(seed=99)) is None
 
 
-@pytest.mark.parametrize("edit", [
+EDITS = [
     lambda c: c["history"][0].update(src_acc=0.99),
     lambda c: c["experiment"].update(seed=5),
     lambda c: c.update(id="other"),
@@ -39,19 +44,37 @@ def test_an_experiment_that_was_not_run_has_no_record(record):
     lambda c: c["class_counts"][0].reverse(),
     lambda c: c["model"].update(norm=0.0),
     lambda c: c["provenance"].update(device="faster"),
-])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
 def test_a_record_edited_by_hand_is_refused_by_name(edit, record):
     path = records.path_of(record.experiment)
-    content = records.unpack(path.read_bytes())
+    content = unseal(path.read_bytes())
     edit(content)
-    path.write_bytes(records.pack(content))
+    path.write_bytes(seal(content))
     with pytest.raises(RecordError, match=path.name):
         records.load(path)
 
 
+@pytest.mark.parametrize("edit", EDITS[:-1])
+def test_what_every_repetition_shares_has_a_checksum_of_its_own(edit, record):
+    """A record edited by hand whose checksum of all it says was made to fit."""
+    path = records.path_of(record.experiment)
+    content = unseal(path.read_bytes())
+    edit(content)
+    path.write_bytes(sealed(content))
+    with pytest.raises(RecordError, match=path.name):
+        records.load(path)
+
+
+def packed(text):
+    return gzip.compress(text, mtime=0)
+
+
 @pytest.mark.parametrize("content", [
-    b"", b"{}", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b'{"schema": 3}'),
-    gzip.compress(b"null"), gzip.compress(b"{}")[:-5], gzip.compress(b"[" * 10**6),
+    b"", b"{}", packed(b"{"), packed(b"[]"), packed(b'{"schema": 3}'), packed(b"null"),
+    packed(b"{}")[:-5], packed(b"[" * 10**6),
 ])  # fmt: skip
 def test_a_broken_record_is_refused_by_name(content, record):
     path = records.path_of(record.experiment)
@@ -65,16 +88,16 @@ def test_a_broken_record_is_refused_by_name(content, record):
 ])  # fmt: skip
 def test_a_record_of_another_version_is_refused_by_its_numbers(change, record):
     path = records.path_of(record.experiment)
-    content = records.unpack(path.read_bytes())
+    content = unseal(path.read_bytes())
     change(content)
-    path.write_bytes(records.pack(content))
+    path.write_bytes(sealed(content))
     with pytest.raises(RecordError, match="this version reads 3 and 2; remove it"):
         records.load(path)
 
 
 def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(record):
     path = records.path_of(record.experiment)
-    path.write_bytes(gzip.compress(b" " * (records.LARGEST + 1)))
+    path.write_bytes(gzip.compress(b" " * (LARGEST + 1), mtime=0))
     with pytest.raises(RecordError, match="unpacks to more than"):
         records.load(path)
 
@@ -96,13 +119,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 def test_a_refused_record_is_named_and_passed_over_in_tables(record, caplog):
     path = records.path_of(record.experiment)
     path.with_name("broken.json.gz").write_text("{")
-    assert lff.load_records()["id"].tolist() == [record.id]
+    assert lff.load_runs()["id"].tolist() == [record.id]
     assert "broken.json.gz" in caplog.text
 
 
-def test_load_records_is_a_table_of_runs(record, tiny):
+def test_load_runs_is_a_table_of_runs(record, tiny):
     other = lff.run("mnist-mild", defense="fedavg", attackers=30, progress=False, **tiny)
-    table = lff.load_records().set_index("id")
+    table = lff.load_runs().set_index("id")
     assert set(table.index) == {record.id, other.id}
     row = table.loc[record.id]
     rates = [h["src_acc"] for h in record.history]
@@ -117,19 +140,23 @@ def test_load_records_is_a_table_of_runs(record, tiny):
     assert row["true_positive_rate"] == pytest.approx(rate)
 
 
-def test_load_histories_is_a_table_of_rounds(record):
-    table = lff.load_histories()
+def test_load_rounds_is_a_table_of_rounds(record):
+    table = lff.load_rounds()
     assert table["round"].tolist() == [0, 1, 2]
     assert table["src_acc"].tolist() == record.series("src_acc")
 
 
 def test_tables_of_no_records_are_empty():
-    assert len(lff.load_records()) == 0
+    assert len(lff.load_runs()) == 0
 
 
 def test_a_table_without_records_has_the_same_columns(record, tmp_path):
-    assert tuple(record.summary()) == records.SUMMARY
-    assert tuple(lff.load_records(tmp_path).columns) == records.SUMMARY
+    columns = list(lff.load_runs().columns)
+    assert list(lff.load_runs(folder=tmp_path).columns) == columns
+    assert set(columns) >= {"id", *SETTINGS, *PAPER_METRICS, "worst_src_acc", "cv", "data_source"}
+    rounds = list(lff.load_rounds().columns)
+    assert list(lff.load_rounds(folder=tmp_path).columns) == rounds
+    assert set(rounds) >= {"id", *SETTINGS, "round", *PAPER_METRICS, "saw", "dropped"}
 
 
 def test_the_longest_records_stay_below_100_kb(tmp_path):
@@ -141,7 +168,7 @@ def test_the_longest_records_stay_below_100_kb(tmp_path):
         numbers = rng.uniform(size=100)
         return {
             "round": t,
-            **dict.fromkeys(records.METRICS, rng.uniform()),
+            **dict.fromkeys(PAPER_METRICS, rng.uniform()),
             "confusion": rng.multinomial(10_000, rng.dirichlet([0.05] * 100)).tolist(),
             "weights": [float(f"{x:.3g}") for x in numbers / numbers.sum()],
             "scores": [float(f"{x:.3g}") for x in rng.uniform(size=100)],
@@ -183,11 +210,53 @@ def test_a_record_is_read_without_lff_as_the_page_shows(record, monkeypatch, cap
     assert "mnist-mild" in capsys.readouterr().out
 
 
-def test_every_field_of_a_record_is_on_the_page(record):
+@pytest.fixture
+def informed(tiny):
+    """The record of attackers who know all updates and patch test examples, in some rounds only."""
+
+    @lff.attack("informed", knows="all updates")
+    class Informed:
+        def craft(self, update, context):
+            return context.updates.mean(dim=0)
+
+        def trigger(self, x):
+            return torch.zeros_like(x)
+
+    return lff.run("mnist-iid", attack="informed", attackers=30, fraction=0.5, **tiny)
+
+
+@pytest.mark.parametrize("made", ["record", "informed"])
+def test_every_field_of_a_record_is_on_the_page(made, request):
+    record = request.getfixturevalue(made)
     page = (Path(__file__).parents[1] / "docs" / "records.md").read_text(encoding="utf-8")
-    content = records.unpack(records.path_of(record.experiment).read_bytes())
+    content = unseal(records.path_of(record.experiment).read_bytes())
+    assert ("knew" in content) == ("patched" in content["history"][0]) == (made == "informed")
     for name in (*content, *content["history"][0], *content["history"][0]["saw"]):
         assert f"`{name}`" in page, name
+
+
+def test_a_metric_of_ones_own_sees_what_a_trigger_gives(informed):
+    lff.metric("success")(lambda evaluation: evaluation.asr)
+    rounds = lff.load_rounds([informed.experiment])
+    assert rounds["success"].tolist() == pytest.approx([entry["asr"] for entry in informed.history])
+    assert "patched" not in rounds
+
+
+def test_a_record_tells_what_attackers_knew_and_vouches_for_it(informed):
+    path = records.path_of(informed.experiment)
+    assert records.load(path).knew == "all updates"
+    patched = np.array(records.load(path).history[0]["patched"])
+    others = np.delete(patched, informed.experiment.target_class, axis=0)
+    fooled = others[:, informed.experiment.target_class].sum() / others.sum()
+    assert informed.history[0]["asr"] == pytest.approx(fooled)
+    content = unseal(path.read_bytes())
+    for edited in (
+        content | {"knew": "attackers' updates"},
+        {k: content[k] for k in content if k != "knew"},
+    ):
+        path.write_bytes(sealed(edited))
+        with pytest.raises(RecordError, match="its history was changed"):
+            records.load(path)
 
 
 def test_a_record_tells_what_each_round_was_made_of(record):
@@ -225,7 +294,7 @@ def test_components_are_kept_in_at_most_twelve_rounds_from_the_first_to_the_last
 def test_components_are_those_of_the_gradients(tiny):
     """By scikit-learn's PCA, up to the signs."""
     e = lff.experiment("mnist-mild", attackers=30, **tiny)
-    federation = Federation(e)
+    federation = build(e)
     updates = federation.collect_updates()
     (view,) = federation.play_round()["components"]
     gradients = updates.output_layer[:, [7, 1]].flatten(1).double().numpy()

@@ -10,31 +10,20 @@ import pytest
 import torch
 
 import lff
-from lff.attacks import _attacks
-from lff.defenses.registry import _defenses, get_defense
+from lff.defenses import DEFENSES
 from lff.errors import InputError, TrainingError
-from lff.experiments import provenance, records, runs
+from lff.experiments import provenance, records
+from lff.experiments.build import build
 from lff.experiments.checkpoints import checkpoint_path, load_checkpoint
-from lff.experiments.fingerprint import fingerprint
+from lff.experiments.code import fingerprint
 from lff.experiments.provenance import origin
 from lff.experiments.scales import PAPER_DEFENSES
 from lff.federation import Federation
-from lff.study import observations, tables
-from lff.study.products import about_looks
+from lff.study import frame, observe, tables
 
 
 class KilledError(BaseException):
     """Stands for a kill: nothing catches it."""
-
-
-@pytest.fixture
-def registries():
-    """Defenses and attacks that a test registers are gone after it."""
-    before = dict(_defenses), dict(_attacks)
-    yield
-    for registry, content in zip((_defenses, _attacks), before, strict=True):
-        registry.clear()
-        registry.update(content)
 
 
 def kill_after(monkeypatch, rounds: int) -> None:
@@ -91,7 +80,7 @@ def test_a_run_trains_the_resnet18_of_its_width(tmp_path):
         "examples": 40, "test_examples": 20, "peers": 2, "width": 4,
     }  # fmt: skip
     e = lff.experiment("cifar10-iid", **settings)
-    narrow, whole = (Federation(e.replace(width=width)).model.layout for width in (4, 0))
+    narrow, whole = (build(e.replace(width=width)).model.layout for width in (4, 0))
     assert narrow.parameters < whole.parameters / 200
     assert tables.datasets_and_models([e]).loc["cifar10", "parameters"] == narrow.parameters
     assert tables.datasets_and_models([e]).loc["cifar10", "model"] == "resnet18, 4 channels"
@@ -100,9 +89,10 @@ def test_a_run_trains_the_resnet18_of_its_width(tmp_path):
     assert one.digest == two.digest
     assert records.find(e, tmp_path / "one").digest == one.digest
     assert records.find(e.replace(width=0), tmp_path / "one") is None
-    look = observations.components(e, 0, folder=tmp_path)
-    assert look.equals(observations.components(e, 0, folder=tmp_path))
-    assert "ResNet18 of 4 channels" in about_looks([(e, look)])
+    look = observe.components(e, 0, folder=tmp_path)
+    assert look.equals(observe.components(e, 0, folder=tmp_path))
+    caption = tables.caption(frame.observations([(e, look)]), "smoke")
+    assert "ResNet18 of 4 channels" in caption
 
 
 @pytest.mark.parametrize("defense", ["lfighter", "foolsgold"])
@@ -115,10 +105,8 @@ def test_resumed_equals_uninterrupted(defense, killed_after, tiny, tmp_path, mon
         with pytest.raises(KilledError):
             lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
     e = whole.experiment
-    assert (
-        len(load_checkpoint(e, origin(whole.provenance), tmp_path / "parts").history)
-        == killed_after
-    )
+    kept = load_checkpoint(e, origin(whole.provenance), tmp_path / "parts")
+    assert kept.rounds == killed_after
     resumed = lff.run("mnist-mild", folder=tmp_path / "parts", **settings)
     assert resumed.digest == whole.digest
     assert resumed.history == whole.history
@@ -157,15 +145,15 @@ def test_a_recorded_run_is_not_repeated(tiny, monkeypatch):
 
 def test_defenses_are_compared_on_the_same_peers_attackers_and_start(tiny):
     federations = [
-        Federation(runs.experiment("mnist-mild", defense=defense, attackers=40, **tiny))
+        build(lff.experiment("mnist-mild", defense=defense, attackers=40, **tiny))
         for defense in ("fedavg", "lfighter")
     ]
     a, b = federations
     assert a.attackers == b.attackers
     assert torch.equal(a.global_weights, b.global_weights)
     for ours, theirs in zip(a.peers, b.peers, strict=True):
-        assert torch.equal(ours.examples, theirs.examples)
-        assert torch.equal(ours.labels, theirs.labels)
+        assert torch.equal(ours.examples.x, theirs.examples.x)
+        assert torch.equal(ours.examples.y, theirs.examples.y)
 
 
 def test_another_seed_is_another_run(tiny):
@@ -174,12 +162,11 @@ def test_another_seed_is_another_run(tiny):
 
 
 def test_only_attackers_labels_are_flipped(tiny):
-    e = runs.experiment("mnist-iid", attackers=40, **tiny)
-    federation = Federation(e)
-    truth = federation.data.train_y
+    e = lff.experiment("mnist-iid", attackers=40, **tiny)
+    federation = build(e)
     assert len(federation.attackers) == 4
     for peer in federation.peers:
-        true, given = truth[peer.examples], peer.labels
+        true, given = peer.examples.y, federation.poisoned(peer, 0).examples.y
         if peer.id in federation.attackers:
             assert (true == 7).any()
             assert torch.equal(given, torch.where(true == 7, 1, true))
@@ -188,7 +175,7 @@ def test_only_attackers_labels_are_flipped(tiny):
 
 
 def test_a_round_selects_a_fraction_of_the_peers(tiny):
-    federation = Federation(runs.experiment("mnist-iid", fraction=0.3, **tiny))
+    federation = build(lff.experiment("mnist-iid", fraction=0.3, **tiny))
     chosen = [[peer.id for peer in federation.select(t)] for t in range(20)]
     assert {len(set(ids)) for ids in chosen} == {3}
     assert len({tuple(ids) for ids in chosen}) > 10
@@ -197,8 +184,8 @@ def test_a_round_selects_a_fraction_of_the_peers(tiny):
 
 def test_only_rules_that_assume_it_are_told_the_number_of_attackers(tiny):
     for defense, told in (("fedavg", None), ("lfighter", None), ("trimmed_mean", 4)):
-        e = runs.experiment("mnist-extreme", attackers=40, defense=defense, **tiny)
-        assert Federation(e).collect_updates().attacker_count == told
+        e = lff.experiment("mnist-extreme", attackers=40, defense=defense, **tiny)
+        assert build(e).collect_updates().attacker_count == told
 
 
 def test_a_run_leaves_threads_and_random_state_as_they_were(tiny):
@@ -210,7 +197,7 @@ def test_a_run_leaves_threads_and_random_state_as_they_were(tiny):
     assert before[2] == torch.get_num_threads()
 
 
-def test_a_defense_from_a_notebook_cell_runs_by_name(tiny, registries):
+def test_a_defense_from_a_notebook_cell_runs_by_name(tiny):
     @lff.defense("mine", label="Mine")
     def mine(updates: lff.Updates, *, keep: int = 3) -> lff.Decision:
         weights = torch.zeros(len(updates))
@@ -223,10 +210,10 @@ def test_a_defense_from_a_notebook_cell_runs_by_name(tiny, registries):
         "mnist-iid", defense="mine", defense_options={"keep": 5}, progress=False, **tiny
     )
     assert other.history[0]["dropped"] == list(range(5, 10))
-    assert get_defense("mine").label == "Mine"
+    assert DEFENSES.label("mine") == "Mine"
 
 
-def test_changed_code_of_a_users_defense_is_another_experiment(tiny, registries):
+def test_changed_code_of_a_users_defense_is_another_experiment(tiny):
     def define(value: float):
         if value:
 
@@ -240,15 +227,15 @@ def test_changed_code_of_a_users_defense_is_another_experiment(tiny, registries)
                 return lff.Decision(aggregate=updates.weights[0])
 
     define(0)
-    first = runs.experiment("mnist-iid", defense="mine", **tiny)
+    first = lff.experiment("mnist-iid", defense="mine", **tiny)
     define(1)
-    second = runs.experiment("mnist-iid", defense="mine", **tiny)
+    second = lff.experiment("mnist-iid", defense="mine", **tiny)
     define(0)
     assert first.id != second.id
-    assert runs.experiment("mnist-iid", defense="mine", **tiny).id == first.id
+    assert lff.experiment("mnist-iid", defense="mine", **tiny).id == first.id
 
 
-def test_a_changed_class_under_the_same_name_is_another_experiment(registries, tiny):
+def test_a_changed_class_under_the_same_name_is_another_experiment(tiny):
     def define(call):
         members = {
             "__call__": call,
@@ -256,7 +243,7 @@ def test_a_changed_class_under_the_same_name_is_another_experiment(registries, t
             "load_state_dict": lambda self, state: None,
         }
         lff.defense("mine")(type("Mine", (), {"__module__": __name__, **members}))
-        return runs.experiment("mnist-iid", defense="mine", **tiny).id
+        return lff.experiment("mnist-iid", defense="mine", **tiny).id
 
     first = define(lambda self, updates: lff.Decision(aggregate=updates.weights[0]))
     second = define(lambda self, updates: lff.Decision(aggregate=updates.weights[1]))
@@ -304,7 +291,7 @@ def test_fingerprints_cover_classes_constants_and_helpers():
 def test_a_fingerprint_is_the_same_in_every_process():
     """Where sets of strings have another order; a kernel may be restarted."""
     rule = """
-from lff.experiments.fingerprint import fingerprint
+from lff.experiments.code import fingerprint
 KINDS = {"iid", "mild", "extreme"}
 def rule(kind): return kind in KINDS or kind in {"none", "all", "some"}
 print(fingerprint(rule))
@@ -321,19 +308,21 @@ print(fingerprint(rule))
     assert len(told) == 1
 
 
-def test_an_experiment_of_other_code_is_refused(registries, tiny):
+def test_an_experiment_of_other_code_is_refused(tiny):
     def define(row):
         @lff.defense("mine")
         def mine(updates):
             return lff.Decision(aggregate=updates.weights[row])
 
     define(0)
-    e = runs.experiment("mnist-iid", defense="mine", **tiny)
-    named_for_none = runs.experiment("mnist-iid", **tiny).replace(defense="mine")
+    e = lff.experiment("mnist-iid", defense="mine", **tiny)
+    named_for_none = lff.experiment("mnist-iid", **tiny).replace(defense="mine")
     define(1)
     for wrong in (e, named_for_none):
         for start in (lff.run, lambda e: lff.run_all([e])):
-            with pytest.raises(InputError, match=f"'mine' .* is not what {wrong.id} was named for"):
+            with pytest.raises(
+                InputError, match=f"the code that {wrong.id} names is not what it was"
+            ):
                 start(wrong)
     define(0)
     record = lff.run(e)
@@ -341,31 +330,40 @@ def test_an_experiment_of_other_code_is_refused(registries, tiny):
     assert lff.run(e).history == record.history
 
 
-@pytest.mark.parametrize("seen", [np.ones(2), np.int64(1), {"nested": float("nan")}])
-def test_what_no_record_can_hold_is_refused_in_the_first_round(seen, registries, tiny):
+@pytest.mark.parametrize("seen", [np.ones(2), np.int64(1), {"nested": {1, 2}}, object()])
+def test_what_no_record_can_hold_is_refused_in_the_first_round(seen, tiny):
     @lff.defense("mine")
     def mine(updates):
         assert updates.round == 0
         return lff.Decision(aggregate=updates.weights[0], saw={"odd": seen})
 
-    with pytest.raises(
-        TrainingError, match=r"defense 'mine' puts into saw\['odd'\] what no record"
-    ):
+    with pytest.raises(TrainingError, match=r"defense 'mine' .* gives as 'odd' what no record"):
         lff.run("mnist-iid", defense="mine", **tiny)
 
 
-def test_options_that_are_lacking_or_cannot_be_written_are_refused(registries, tiny):
+def test_what_is_not_a_number_is_null_in_a_record(tiny):
+    @lff.defense("mine")
+    def mine(updates):
+        seen = {"nested": [float("nan"), torch.tensor([float("inf"), 0.5])]}
+        return lff.Decision(aggregate=updates.weights[0], saw={"odd": seen})
+
+    record = lff.run("mnist-iid", defense="mine", progress=False, **tiny)
+    assert record.history[0]["saw"] == {"odd": {"nested": [None, [None, 0.5]]}}
+    assert records.find(record.experiment).history == record.history
+
+
+def test_options_that_are_lacking_or_cannot_be_written_are_refused(tiny):
     @lff.defense("mine")
     def mine(updates, *, share, mode="a"):
         return lff.Decision(aggregate=updates.weights[0])
 
     def named(**options):
-        return runs.experiment("mnist-iid", defense="mine", defense_options=options, **tiny)
+        return lff.experiment("mnist-iid", defense="mine", defense_options=options, **tiny)
 
-    with pytest.raises(InputError, match="defense 'mine' needs the option share"):
+    with pytest.raises(InputError, match="'mine' needs the option share"):
         named()
     for wrong in ("a,share=5", "1", "true"):
-        with pytest.raises(InputError, match="option mode of mine cannot be"):
+        with pytest.raises(InputError, match="option mode cannot be"):
             named(share=0.5, mode=wrong)
     assert named(share=0.5, mode="b").defense_options == "mode=b,share=0.5"
 
@@ -373,15 +371,15 @@ def test_options_that_are_lacking_or_cannot_be_written_are_refused(registries, t
 def test_a_record_of_other_arithmetic_is_not_taken(tiny, monkeypatch):
     first = lff.run("mnist-iid", progress=False, **tiny)
     earlier = first.id
-    monkeypatch.setattr("lff.experiments.benchmarks.ARITHMETIC", 99)
+    monkeypatch.setattr("lff.experiments.experiment.ARITHMETIC", 99)
     monkeypatch.setattr("lff.experiments.records.ARITHMETIC", 99)
     again = lff.run("mnist-iid", progress=False, **tiny)
     assert again.history == first.history
     assert again.id != earlier
-    assert lff.load_records()["id"].tolist() == [again.id]
+    assert lff.load_runs()["id"].tolist() == [again.id]
 
 
-def test_a_class_that_would_forget_is_refused(registries):
+def test_a_class_that_would_forget_is_refused():
     with pytest.raises(InputError, match="state_dict"):
 
         @lff.defense("forgetful")
@@ -401,7 +399,7 @@ def test_a_checkpoint_of_other_arithmetic_is_not_gone_on_with(tiny, tmp_path, mo
     assert "written with other arithmetic" in caplog.text
 
 
-def test_a_defense_of_the_paper_cannot_be_replaced_by_accident(registries):
+def test_a_defense_of_the_paper_cannot_be_replaced_by_accident():
     with pytest.raises(InputError, match="'median' exists already"):
 
         @lff.defense("median")
@@ -409,16 +407,18 @@ def test_a_defense_of_the_paper_cannot_be_replaced_by_accident(registries):
             return lff.Decision(aggregate=updates.weights[0])
 
 
-def test_an_attack_from_a_notebook_cell_runs_by_name(tiny, registries):
+def test_an_attack_from_a_notebook_cell_runs_by_name(tiny):
     @lff.attack("all_to_target")
-    def all_to_target(labels, source_class, target_class):
-        return np.full_like(labels, target_class)
+    def all_to_target(data, context):
+        data.y.fill_(context.target_class)
+        return data
 
-    e = runs.experiment("mnist-iid", attack="all_to_target", attackers=20, **tiny)
-    federation = Federation(e)
+    e = lff.experiment("mnist-iid", attack="all_to_target", attackers=20, **tiny)
+    federation = build(e)
     assert e.user_code
     for k in federation.attackers:
-        assert (federation.peers[k].labels == 1).all()
+        assert (federation.poisoned(federation.peers[k], 0).examples.y == 1).all()
+        assert (federation.peers[k].examples.y != 1).any(), "her true labels stay"
 
 
 @pytest.mark.parametrize(("settings", "message"), [

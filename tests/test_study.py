@@ -1,6 +1,12 @@
 """The study's command: what it runs, what it reports when a notebook fails, and its report."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
 
 import nbformat
 import pytest
@@ -10,43 +16,59 @@ import lff
 from lff.cli import main
 from lff.errors import InputError
 from lff.experiments.records import find
-from lff.study import papermill as study
-from lff.study import plan
-from lff.study.papermill import parse_parameters, run_study
+from lff.study import observe, runner
+from lff.study.notebook import Parameters, Work
+from lff.study.runner import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
+DECLARED = 'scale = "smoke"\nseeds = [0]\ncompute = True'
 DRAWS = """
-from lff.study.notebook import Parameters
 from lff.paths import figures_dir
-(figures_dir() / Parameters(scale, seeds).products).mkdir(parents=True, exist_ok=True)
+folder = figures_dir() / scale / ("" if seeds == [0] else f"seeds-{seeds[0]}")
+folder.mkdir(parents=True, exist_ok=True)
 """
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # papermill's
 
 
-def notebook(path, *code: str) -> None:
-    declared = 'scale = "smoke"\nseeds = [0]\ncompute = True'
-    tagged = new_code_cell(declared, metadata={"tags": ["parameters"]})
-    code = map(new_code_cell, [*code, DRAWS])
-    cells = [new_markdown_cell(f"# Title of {path.stem}"), tagged, *code]
+def write_notebook(path, *code: str, runs: str = "runs = []") -> None:
+    tagged = [
+        new_code_cell(cell, metadata={"tags": [tag]})
+        for tag, cell in (("parameters", DECLARED), ("runs", runs))
+    ]
+    others = map(new_code_cell, [*code, DRAWS])
+    cells = [new_markdown_cell(f"# Title of {path.stem}"), *tagged, *others]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
 
 
+def listing(tiny, **lists: str) -> str:
+    """A cell `runs` that lists MNIST-iid with these seeds."""
+    lines = [f"{name} = [lff.experiment('mnist-iid', seed=s, **{tiny!r}) for s in {seeds}]"
+             for name, seeds in lists.items()]  # fmt: skip
+    return "\n".join(["import lff", *lines])
+
+
 @pytest.fixture
-def two_notebooks(tmp_path, monkeypatch):
-    notebook(tmp_path / "00_bad.ipynb", "seeds", "raise ValueError('on purpose')")
-    notebook(tmp_path / "01_good.ipynb", "print('seeds are', seeds)")
-    monkeypatch.setattr(study, "notebooks_dir", lambda: tmp_path)
+def folder(tmp_path, monkeypatch):
+    """An empty folder of notebooks."""
+    monkeypatch.setattr(runner, "notebooks_dir", lambda: tmp_path)
     return tmp_path
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.fixture
+def two_notebooks(folder):
+    write_notebook(folder / "00_bad.ipynb", "seeds", "raise ValueError('on purpose')")
+    write_notebook(folder / "01_good.ipynb", "print('seeds are', seeds)")
+    return folder
+
+
 def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, own_folders):
     said = []
     outcome = run_study([], PARAMETERS | {"seeds": [3]}, say=said.append)
     assert outcome.executed == ["01_good"]
     assert list(outcome.failed) == ["00_bad"]
     executed = own_folders / "lff_study" / "smoke" / "seeds-3" / "00_bad.ipynb"
-    assert f"cell 4 of {executed}: ValueError: on purpose" in said[0]  # parameters are injected
+    assert f"cell 5 of {executed}: ValueError: on purpose" in said[0]  # parameters are injected
     page = outcome.report.read_text()
     assert "seeds are [3]" in page
     for name in ("00_bad", "01_good"):
@@ -55,7 +77,7 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, 
     for word in ("<script", "http://", "https://", "<link"):  # self-contained
         assert word not in page
 
-    notebook(two_notebooks / "00_bad.ipynb", "seeds")  # mended
+    write_notebook(two_notebooks / "00_bad.ipynb", "seeds")  # mended
     again = run_study([], PARAMETERS | {"seeds": [3]})
     assert again.executed == ["00_bad"]
     assert again.up_to_date == ["01_good"]
@@ -63,15 +85,21 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(two_notebooks, 
     assert run_study(["01_good"], PARAMETERS | {"seeds": [3]}).executed == ["01_good"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_notebook_that_cannot_list_its_runs_is_named_and_the_others_still_run(folder):
+    write_notebook(folder / "00_bad.ipynb", runs="runs = 1 / 0")
+    write_notebook(folder / "01_good.ipynb")
+    said = []
+    outcome = run_study([], PARAMETERS, say=said.append)
+    assert outcome.executed == ["01_good"]
+    assert said[0] == "00_bad failed: its cell `runs`: ZeroDivisionError: division by zero"
+    assert "1 notebooks executed, 0 up to date, 1 failed" in said[1]
+
+
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_record_that_arrives_meanwhile_is_not_taken_for_shown(
-    compute, tmp_path, monkeypatch, own_folders
-):
+def test_a_record_that_arrives_meanwhile_is_not_taken_for_shown(compute, folder, own_folders):
     arriving = own_folders / "lff_results" / "quick" / "arriving.json.gz"
     arriving.parent.mkdir(parents=True)
-    notebook(tmp_path / "00_shows.ipynb", f"open({str(arriving)!r}, 'w').write('{{}}')")
-    monkeypatch.setattr(study, "notebooks_dir", lambda: tmp_path)
+    write_notebook(folder / "00_shows.ipynb", f"open({str(arriving)!r}, 'w').write('{{}}')")
     settings = PARAMETERS | {"compute": compute}
     run_study([], settings)
     again = run_study([], settings).up_to_date
@@ -79,29 +107,42 @@ def test_a_record_that_arrives_meanwhile_is_not_taken_for_shown(
     assert run_study([], settings).up_to_date == ["00_shows"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
     assert main(["study", "--scale", "smoke", "00_bad"]) == 1
-    assert "00_bad failed: cell 4" in capsys.readouterr().out
+    assert "00_bad failed: cell 5" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("names", "parameters", "message"),
     [
         (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '04_robustness'"),
-        ([], {"benchmark": ["imdb"]}, "unknown parameter of 8 notebooks 'benchmark'"),
+        ([], {"benchmark": ["imdb"]}, "parameter of 8 notebooks 'benchmark'.*mean 'benchmarks'"),
         (
             ["01_setup"],
             {"ratios": [30]},
             "parameter of 01_setup 'ratios'; choose from: scale, seeds",
         ),
-        ([], {"ratios": [-3]}, "ratios must be between 0 and 100 percent, not -3"),
+        ([], {"ratios": [-3]}, "attackers must be between 0 and 100 percent, not -3"),
         ([], {"scale": "big"}, "unknown scale 'big'"),
     ],
 )
-def test_mistakes_are_refused_before_anything_runs(names, parameters, message):
+def test_mistakes_are_refused_before_anything_runs(names, parameters, message, monkeypatch):
+    monkeypatch.setattr(Work, "of", None)
     with pytest.raises(InputError, match=message):
         run_study(names, PARAMETERS | parameters)
+
+
+def test_without_notebooks_it_says_what_it_needs(folder):
+    with pytest.raises(
+        InputError, match=r"no notebooks in .*; `lff study` runs the notebooks of a"
+    ):
+        run_study([], PARAMETERS)
+
+
+def test_without_papermill_it_says_what_to_install():
+    code = "import sys; sys.modules['papermill'] = None; from lff.cli import main; main(['study'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "lff: error: `lff study` needs papermill: pip install 'lff[notebooks]'\n"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
@@ -118,28 +159,87 @@ def test_parameters_on_the_command_line_are_json_or_text():
         parse_parameters(["imdb"])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_runs_of_all_notebooks_come_first_and_are_counted(
-    two_notebooks, tiny, monkeypatch, capsys
-):
-    one, two = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
-    plans = {"00_bad": plan.Plan(lambda p: [one]), "01_good": plan.Plan(lambda p: [one, two])}
-    monkeypatch.setattr(plan, "PLANS", plans)
-    run_study(["01_good"], PARAMETERS | {"device": "cpu"}, jobs=1)
+def test_the_runs_of_all_notebooks_come_first_and_are_counted(folder, tiny, capsys):
+    write_notebook(folder / "00_one.ipynb", runs=listing(tiny, runs=[0]))
+    recorded = "from lff.experiments.records import find\nassert all(map(find, runs))"
+    write_notebook(folder / "01_two.ipynb", recorded, runs=listing(tiny, runs=[0, 1]))
+    outcome = run_study([], PARAMETERS | {"device": "cpu"}, jobs=1)
+    assert outcome.executed == ["00_one", "01_two"]
     shown = capsys.readouterr().err
-    assert find(one)
-    assert find(two)
     assert "run 1 of 2 |" in shown
-    assert "run 2 of 2 done (MNIST-iid, FedAvg, 0%, for 01_good)" in shown
-    assert "notebook 01_good (1 of 1)" in shown
-    run_study(["01_good"], PARAMETERS)
+    assert "done (MNIST-iid, FedAvg, 0%, for 00_one)" in shown  # the first who needs it
+    assert "done (MNIST-iid, FedAvg, 0%, for 01_two)" in shown
+    assert shown.index("run 2 of 2 done") < shown.index("notebook 1 of 2 |")
+    assert "notebook 2 of 2 done (01_two)" in shown
+    run_study(["01_two"], PARAMETERS)
     assert "no run is missing" in capsys.readouterr().err
+
+
+def test_without_computing_nothing_is_run(folder, tiny):
+    write_notebook(folder / "00_one.ipynb", runs=listing(tiny, runs=[0]))
+    outcome = run_study([], PARAMETERS | {"compute": False})
+    assert outcome.executed == ["00_one"]
+    assert find(lff.experiment("mnist-iid", **tiny)) is None
+
+
+def test_observations_are_foreseen_until_they_are_made(folder, tiny):
+    path = folder / "00_one.ipynb"
+    write_notebook(path, runs=listing(tiny, observed=[0]))
+    work = Work.of(path, PARAMETERS)
+    assert work.runs == []
+    assert runner._observing(path, work, Parameters()) > 0
+    assert runner._observing(path, work, Parameters(compute=False)) == 0
+    observe.components(work.observed[0], device="cpu")
+    assert runner._observing(path, work, Parameters()) == 0
+
+
+def test_a_killed_study_goes_on_where_it_was(folder, tiny, own_folders):
+    """Killed after its first record, it runs the others and takes that one as it is."""
+    write_notebook(folder / "00_four.ipynb", runs=listing(tiny, runs=[0, 1, 2, 3]))
+    code = f"""
+import pathlib
+from lff.cli import main
+from lff.study import runner
+runner.notebooks_dir = lambda: pathlib.Path({str(folder)!r})
+main(["study", "--scale", "smoke", "--jobs", "1"])
+"""
+    command = [sys.executable, "-c", code]
+    results = own_folders / "lff_results" / "smoke"
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (made := list(results.glob("*.json.gz"))):
+        assert time.monotonic() < deadline
+        assert first.poll() is None
+        time.sleep(0.02)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert len(list(results.glob("*.json.gz"))) < 4
+    before = made[0].stat().st_mtime_ns
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "run 1 of " in done.stderr
+    assert "1 notebooks executed, 0 up to date, 0 failed" in done.stdout
+    assert len(list(results.glob("*.json.gz"))) == 4
+    assert made[0].stat().st_mtime_ns == before
 
 
 def test_the_time_left_is_foreseen_and_then_corrected_by_the_pace(monkeypatch):
     clock = iter([0.0, 0.0, 20.0, 20.0])
-    monkeypatch.setattr(study.time, "monotonic", lambda: next(clock))
-    with study._Progress({"a run": 10.0, "a notebook": 30.0}) as progress:
+    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
+    with runner._Progress({"a run": 10.0, "a notebook": 30.0}) as progress:
         assert progress.left() == 40
-        progress.ended("a run")
+        progress.bar.update(10)
         assert progress.left() == 30 * 50 / 40  # slower than expected, a little trusted yet
+
+
+def test_runs_and_notebooks_share_one_cluster(monkeypatch):
+    """Its address is in the environment, which kernels inherit; one the user named comes first."""
+    monkeypatch.delenv("LFF_CLUSTER", raising=False)
+    monkeypatch.setattr(runner, "local_cluster", lambda jobs: nullcontext(f"tcp://here:{jobs}"))
+    with runner._one_cluster(1):
+        assert "LFF_CLUSTER" not in os.environ
+    with runner._one_cluster(2):
+        assert os.environ["LFF_CLUSTER"] == "tcp://here:2"
+    assert "LFF_CLUSTER" not in os.environ
+    monkeypatch.setenv("LFF_CLUSTER", "tcp://there:8786")
+    with runner._one_cluster(2):
+        assert os.environ["LFF_CLUSTER"] == "tcp://there:8786"

@@ -1,7 +1,7 @@
-"""Sweeps: every combination once, whatever happens to a worker."""
+"""Sweeps over processes of this machine: every combination once, whatever happens to a worker."""
 
 import contextlib
-import multiprocessing
+import logging
 import os
 import signal
 import subprocess
@@ -15,16 +15,38 @@ from helpers import installed
 
 import lff
 from lff.cli import main
-from lff.defenses.registry import _defenses
 from lff.errors import InputError
-from lff.experiments import records, workers
+from lff.experiments import cluster, records, sweep
+from lff.experiments.cluster import local_cluster
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
 
+PATIENCE = 120.0  # seconds
 
-def dying_worker(connection, device, folder):
-    """A worker that dies of every experiment."""
-    connection.recv()
-    os._exit(9)
+
+@pytest.fixture(scope="module")
+def workers():
+    """The address of two workers that the tests of this file share."""
+    with local_cluster(2) as address:
+        yield address
+
+
+def wait_until(condition):
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.02)
+
+
+def processes_of(address):
+    """The process ids of the workers."""
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        return list(client.run(os.getpid).values())
+
+
+def locks(folder):
+    return list(folder.glob("*/.*.lock"))
 
 
 def test_the_paper_scale_has_all_252_runs():
@@ -60,7 +82,7 @@ def test_combinations_may_come_from_iterators(tiny):
 
 def test_there_is_one_job_per_core_that_may_be_used(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7})
-    assert workers.default_jobs(torch.device("cpu")) == 3
+    assert sweep.default_jobs(torch.device("cpu")) == 3
 
 
 def test_long_runs_come_first(tiny):
@@ -70,68 +92,145 @@ def test_long_runs_come_first(tiny):
     assert ended == [long, short]
 
 
-def test_workers_and_this_process_give_the_same_records(tiny, tmp_path):
+def test_long_runs_come_first_at_workers_too(tiny, workers, tmp_path):
+    runs = [lff.experiment("mnist-iid", **(tiny | {"rounds": n})) for n in (2, 6, 4)]
+    ended = []
+    lff.run_all(runs, jobs=1, cluster=workers, progress=False, on_end=ended.append, folder=tmp_path)
+    assert [e.rounds for e in ended] == [6, 4, 2]
+
+
+def test_a_single_job_does_not_even_import_dask(tiny):
+    code = (
+        "import sys, lff\n"
+        f"runs = lff.grid(['mnist-iid'], ['fedavg'], [0], seeds=[0, 1], **{tiny!r})\n"
+        "assert len(lff.run_all(runs, jobs=1).done) == 2\n"
+        "sys.exit('distributed' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_workers_and_this_process_give_the_same_records(tiny, workers, tmp_path):
     runs = lff.grid(["mnist-mild"], ["fedavg", "lfighter"], [30], **tiny)
-    for jobs in (1, 2):
-        outcome = lff.run_all(runs, jobs=jobs, progress=False, folder=tmp_path / str(jobs))
+    for place, where in (("here", {"jobs": 1}), ("there", {"cluster": workers})):
+        outcome = lff.run_all(runs, progress=False, folder=tmp_path / place, **where)
         assert set(outcome.done) == set(runs)
     for e in runs:
-        one, two = (records.find(e, tmp_path / str(jobs)) for jobs in (1, 2))
-        assert one.digest == two.digest
+        here, there = (records.find(e, tmp_path / place) for place in ("here", "there"))
+        assert here.digest == there.digest
+    again = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path / "there")
+    assert again.done == runs
 
 
-def test_a_killed_worker_costs_only_its_run_which_is_tried_again(tiny):
-    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(3), **(tiny | {"rounds": 40}))
-    killed = []
+def test_a_killed_worker_costs_only_its_run_which_is_tried_again(tiny, workers, tmp_path):
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(3), **(tiny | {"rounds": 60}))
+    victim, *_ = processes_of(workers)
 
     def kill_one():
-        until = time.monotonic() + 60
-        while not killed and time.monotonic() < until:
-            for child in multiprocessing.active_children():
-                child.kill()
-                killed.append(child.pid)
-                break
-            time.sleep(0.1)
+        wait_until(lambda: len(locks(tmp_path)) == 2)
+        os.kill(victim, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    outcome = lff.run_all(runs, jobs=2, progress=False)
+    outcome = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
     killer.join()
-    assert killed
-    assert set(outcome.done) == set(runs)
     assert outcome.failed == {}
+    assert set(outcome.done) == set(runs)
+    assert victim not in processes_of(workers)
+    assert locks(tmp_path) == []
 
 
-def test_a_run_that_kills_every_worker_is_reported(tiny, monkeypatch):
-    monkeypatch.setattr(workers, "_worker", dying_worker)
-    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(2), **tiny)
-    outcome = lff.run_all(runs, jobs=2, progress=False)
-    assert outcome.done == []
-    assert set(outcome.failed) == {e.id for e in runs}
-    assert all("exit code 9" in error for error in outcome.failed.values())
+def test_a_run_that_kills_every_worker_is_reported_and_the_others_go_on(tiny, workers, tmp_path):
+    @lff.defense("deadly")
+    def deadly(updates):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    runs = lff.grid(["mnist-iid"], ["deadly", "fedavg", "median"], [0], **tiny)
+    outcome = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
+    assert set(outcome.done) == set(runs[1:])
+    assert outcome.failed.keys() == {runs[0].id}
+    assert "its worker was lost, 2 times" in outcome.failed[runs[0].id]
 
 
-def test_a_failing_run_is_reported_and_the_others_go_on(tiny):
+@pytest.mark.parametrize("away", [False, True])
+def test_a_failing_run_is_reported_and_the_others_go_on(away, tiny, request, tmp_path):
+    where = {"cluster": request.getfixturevalue("workers")} if away else {"jobs": 1}
     good = lff.grid(["mnist-iid"], ["fedavg"], [0], **tiny)
     bad = lff.grid(["mnist-iid"], ["fedavg"], [0], **(tiny | {"examples": 10**6}))
-    outcome = lff.run_all(good + bad, jobs=1, progress=False)
+    outcome = lff.run_all(good + bad, progress=False, folder=tmp_path, **where)
     assert outcome.done == good
     assert "examples must be between 1 and" in outcome.failed[bad[0].id]
 
 
-def test_a_defense_of_the_callers_own_runs_beside_the_others(tiny, monkeypatch):
-    monkeypatch.setattr("lff.defenses.registry._defenses", dict(_defenses))
+def test_a_record_that_does_not_come_is_a_failure(tiny, tmp_path, monkeypatch):
+    """As from workers that see another folder under the same name."""
+    monkeypatch.setattr(sweep, "run", lambda e, **settings: None)
+    (e,) = lff.grid(["mnist-iid"], ["fedavg"], [0], **tiny)
+    outcome = lff.run_all([e], jobs=1, progress=False, folder=tmp_path)
+    assert f"there is no record of it in {tmp_path}" in outcome.failed[e.id]
 
-    @lff.defense("mine")
-    def mine(updates):
-        return lff.Decision(aggregate=updates.weights.mean(dim=0))
 
-    runs = lff.grid(["mnist-iid"], ["mine", "fedavg", "median"], [0], **tiny)
+# --- code of one's own ------------------------------------------------------------------------
+
+MINE = """import os, sys, lff
+
+BIAS = 0.0
+
+def mean(updates):
+    return updates.weights.mean(dim=0) + BIAS
+
+@lff.defense("mine")
+class Mine:
+    rounds = 0
+    def state_dict(self): return {}
+    def load_state_dict(self, state): pass
+    def __call__(self, updates):
+        self.rounds += 1
+        return lff.Decision(aggregate=mean(updates), saw={"process": os.getpid()})
+
+@lff.attack("shift")
+def shift(data, context):
+    return data.x, (data.y + 1) % context.classes
+"""
+SWEEP = """
+if __name__ == "__main__":
+    runs = lff.grid(["mnist-iid"], ["mine"], [0, 30], attack="shift", **eval(sys.argv[1]))
     outcome = lff.run_all(runs, jobs=2, progress=False)
-    assert set(outcome.done) == set(runs)
+    assert not outcome.failed, outcome.failed
+"""
 
 
-def test_a_defense_of_an_installed_package_goes_to_the_workers(own_folders, tmp_path):
+def test_a_defense_and_attack_of_a_script_travel(tiny, tmp_path):
+    """With what they use."""
+    script = tmp_path / "script.py"
+    script.write_text(MINE + SWEEP)
+    started = subprocess.Popen([sys.executable, str(script), repr(tiny)])
+    assert started.wait() == 0
+    found = [record.history[0]["saw"]["process"] for record in records.iterate(scale="smoke")]
+    assert len(found) == len(set(found)) == 2
+    assert started.pid not in found
+
+
+def test_a_module_of_ones_own_travels_where_it_cannot_be_imported(
+    tiny, workers, tmp_path, monkeypatch
+):
+    """The workers were started before, and do not look into this folder."""
+    (tmp_path / "elsewhere.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import elsewhere  # noqa: F401
+
+    runs = lff.grid(["mnist-iid"], ["mine"], [30], seeds=[0, 1], attack="shift", **tiny)
+    outcome = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
+    assert outcome.failed == {}
+    here = lff.run_all(runs, jobs=1, progress=False, folder=tmp_path / "here")
+    assert set(here.done) == set(outcome.done)
+    for e in runs:
+        one, other = (records.find(e, tmp_path / place) for place in ("", "here"))
+        assert [entry["src_acc"] for entry in one.history] == [
+            entry["src_acc"] for entry in other.history
+        ]
+
+
+def test_a_defense_of_an_installed_package_is_imported_by_the_workers(own_folders, tmp_path):
     code = (
         "import os, lff\n"
         "@lff.defense('theirs')\n"
@@ -139,7 +238,10 @@ def test_a_defense_of_an_installed_package_goes_to_the_workers(own_folders, tmp_
         "    mean = updates.weights.mean(dim=0)\n"
         "    return lff.Decision(aggregate=mean, saw={'process': os.getpid()})\n"
     )
-    sweep = "sweep --scale smoke --benchmarks mnist-iid --defenses theirs --ratios 0 30 --jobs 2"
+    sweep = (
+        "sweep --scale smoke --benchmarks mnist-iid --defenses theirs --ratios 0 30 --jobs 2 "
+        "--peers 10 --examples 200 --test-examples 100 --rounds 2 --local-epochs 1"
+    )
     started = subprocess.Popen(
         [sys.executable, "-m", "lff.cli", *sweep.split()],
         env=installed(tmp_path, "their_module", code),
@@ -150,6 +252,67 @@ def test_a_defense_of_an_installed_package_goes_to_the_workers(own_folders, tmp_
     assert started.pid not in found
 
 
+def test_code_that_cannot_travel_is_refused_before_anything_runs(tiny, workers, tmp_path):
+    lock = threading.Lock()
+
+    @lff.defense("locked")
+    def locked(updates):
+        with lock:
+            return lff.Decision(aggregate=updates.weights.mean(dim=0))
+
+    runs = lff.grid(["mnist-iid"], ["locked"], [0], **tiny)
+    with pytest.raises(InputError, match=r"'locked'.* cannot be sent to a worker .*jobs=1"):
+        lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
+
+
+def test_a_script_without_a_guard_is_told_so(tiny, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import lff\n"
+        f"runs = lff.grid(['mnist-iid'], ['fedavg'], [0, 30], **{tiny!r})\n"
+        "lff.run_all(runs, jobs=2, progress=False)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "must do so under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("Traceback") == 1
+
+
+# --- the cluster of this machine ----------------------------------------------------------------
+
+
+def test_workers_have_one_thread_and_the_users_settings_stay(workers):
+    import dask
+    from distributed import Client
+
+    assert dask.config.get("distributed.scheduler.allowed-failures") == 3
+    with Client(workers, set_as_default=False) as client:
+        found = client.scheduler_info(n_workers=-1)["workers"].values()
+        assert {worker["nthreads"] for worker in found} == {1}
+        assert all("127.0.0.1" in address for address in client.nthreads())
+        page = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.http_server.address)
+        assert page == "127.0.0.1"
+
+
+def test_dask_is_heard_again_afterwards(monkeypatch):
+    dask = logging.getLogger("distributed.client")
+    monkeypatch.setattr(dask, "level", logging.WARNING)
+    with cluster._unnoticed():
+        assert dask.level == logging.CRITICAL
+    assert dask.level == logging.WARNING
+
+
+def test_the_dashboard_needs_bokeh(monkeypatch):
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="pip install bokeh"), local_cluster(1, dashboard=True):
+        pass
+
+
+# --- interrupts and kills -------------------------------------------------------------------------
+
+
 def left(group):
     """Whether any process of a group is left."""
     try:
@@ -157,12 +320,6 @@ def left(group):
     except ProcessLookupError:
         return False
     return True
-
-
-def written(path):
-    """What differs once a file has been replaced; the inode alone may be given out again."""
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns
 
 
 @contextlib.contextmanager
@@ -187,7 +344,7 @@ def endless_sweep(results):
         until = time.monotonic() + 120
         while len(list(results.glob("checkpoints/*.ckpt"))) < 2 and time.monotonic() < until:
             time.sleep(0.05)
-        yield command, {path: written(path) for path in results.glob("checkpoints/*.ckpt")}
+        yield command, set(results.glob("checkpoints/*.ckpt"))
     finally:
         if left(command.pid):
             os.killpg(command.pid, signal.SIGKILL)
@@ -201,14 +358,7 @@ def check_that_all_ended(group: int) -> None:
     assert not left(group)
 
 
-def check_that_rounds_were_kept(results, kept: dict) -> None:
-    """Two checkpoints, each written once more at the end, and nothing else is left behind."""
-    assert len(kept) == 2
-    assert {path for path in results.rglob("*") if path.is_file()} == set(kept)
-    assert all(written(path) != before for path, before in kept.items())
-
-
-def test_ctrl_c_stops_a_sweep_and_keeps_its_rounds(own_folders):
+def test_ctrl_c_stops_a_sweep_and_keeps_its_checkpoints(own_folders):
     """As a terminal sends it: to the command and all its workers."""
     smoke = own_folders / "lff_results" / "smoke"
     with endless_sweep(smoke) as (command, kept):
@@ -217,22 +367,23 @@ def test_ctrl_c_stops_a_sweep_and_keeps_its_rounds(own_folders):
         check_that_all_ended(command.pid)
     assert command.returncode == 130
     assert "Traceback" not in said
+    assert "distributed" not in said
     assert "0/3 runs done, 2 running, 0 failed" in said
     assert said.endswith("left]\nlff: interrupted; the same command goes on from there\n")
-    check_that_rounds_were_kept(smoke, kept)
+    assert {path for path in smoke.rglob("*") if path.is_file()} == set(kept)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_workers_keep_their_rounds_and_end_with_a_killed_sweep(own_folders, number):
-    """As `kill` sends it: to the command alone."""
+def test_workers_end_with_a_killed_sweep(own_folders):
+    """As `kill` sends it: to the command alone. The next command removes their locks."""
     smoke = own_folders / "lff_results" / "smoke"
     with endless_sweep(smoke) as (command, kept):
-        command.send_signal(number)
+        command.kill()
         said, _ = command.communicate(timeout=60)
         check_that_all_ended(command.pid)
-    assert command.returncode == -number
+    assert command.returncode == -signal.SIGKILL
     assert "Traceback" not in said
-    check_that_rounds_were_kept(smoke, kept)
+    lff.run_all([], progress=False)
+    assert {path for path in smoke.rglob("*") if path.is_file()} == set(kept)
 
 
 def test_failures_are_listed_with_the_last_line_of_their_error(capsys):

@@ -5,16 +5,15 @@
     digits = data.load("cifar10", data="embedded")   # color digits, installed with the package
 
 Nothing is used before its checksum is verified, and nothing read here can execute code. torch
-is imported by `load` only, so that the other functions are quick.
+is imported by `load` and `as_dataset` only, so that the other functions are quick.
 """
 
-import os
 from functools import lru_cache
+from pathlib import Path
 
-from lff.data.dataset import Dataset
-from lff.data.fetching import fetch
-from lff.data.files import DATASETS, Report, Status, available, read, verify
-from lff.data.sources import user_folder
+from lff.data.dataset import Dataset, as_dataset
+from lff.data.fetching import Folder, fetch, user_folder
+from lff.data.files import DATASETS, FORMS, Report, Status, available, read, verify
 from lff.errors import DataError, InputError, unknown
 from lff.paths import data_dir
 
@@ -23,6 +22,7 @@ __all__ = [
     "Dataset",
     "Report",
     "Status",
+    "as_dataset",
     "at_hand",
     "available",
     "fetch",
@@ -34,11 +34,7 @@ KINDS = ("real", "embedded")
 
 
 def load(
-    name: str,
-    *,
-    data: str = "real",
-    vocabulary: int = 0,
-    folder: str | os.PathLike | None = None,
+    name: str, *, data: str = "real", vocabulary: int = 0, folder: Folder | None = None
 ) -> Dataset:
     """Load a data set, once per process; whoever asks again gets the same tensors.
 
@@ -82,24 +78,25 @@ def at_hand(name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=4)
 def _embedded(name: str, vocabulary: int) -> Dataset:
-    from lff.data import embedded
+    from lff.data import images, text
 
     if name == "imdb":
-        return embedded.reviews(vocabulary)
-    return {"mnist": embedded.mnist, "cifar10": embedded.color_digits}[name]()
+        return text.imdb_25k(vocabulary)
+    return images.mnist_5k() if name == "mnist" else images.color_digits()
 
 
 @lru_cache(maxsize=4)
-def _real(name: str, vocabulary: int, folder: os.PathLike | None, cache: os.PathLike) -> Dataset:
+def _real(name: str, vocabulary: int, folder: Path | None, cache: Path) -> Dataset:
     """A real data set; `cache` is only here to tell the caches of two environments apart."""
     from lff.data import images, text
 
-    contents = read(name, preferred_only=folder is not None)
+    forms = FORMS[name]
+    contents = read(name, forms[:1] if folder else forms)  # a folder may have the preferred form
     if contents is None:
         fetch(name, folder=folder)
-        contents = read(name)
+        contents = read(name, forms)
     if contents is None:
         raise DataError(f"the files of {name!r} in {cache} changed while they were read; try again")
     if name == "imdb":
         return text.imdb(contents, vocabulary)
-    return {"mnist": images.mnist, "cifar10": images.cifar10}[name](contents)
+    return images.mnist(contents) if name == "mnist" else images.cifar10(contents)

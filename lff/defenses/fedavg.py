@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from lff.defenses.registry import defense
+from lff.defenses.rule import defense
 from lff.errors import unknown
 from lff.updates import Decision, Updates, weighted_mean
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lff.defenses.geometry import cosines
-from lff.defenses.registry import defense
+from lff.defenses.rule import defense
 from lff.updates import Decision, Updates, weighted_mean, within_range
 
 
@@ -20,7 +20,7 @@ class FoolsGold:
     of their sums. If every peer looks like a sybil (all weights zero), all weigh the same.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.history: dict[int, Tensor] = {}
 
     def __call__(self, updates: Updates) -> Decision:

@@ -6,7 +6,7 @@ Names follow the paper: `imax` are output neurons of highest gradient magnitude,
 """
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from lff.defenses.geometry import ROUNDING, cosines
-from lff.defenses.registry import defense
+from lff.defenses.rule import defense
 from lff.errors import InputError, unknown
 from lff.seeds import stream
 from lff.updates import Decision, Updates, average_without
@@ -66,7 +66,7 @@ def relevant_neurons(gradients: Tensor) -> list[int]:
 
 def filter_mild(
     data: Tensor, *, seed: int = 0, density: Density = "angle"
-) -> tuple[Tensor, dict[str, list]]:
+) -> tuple[Tensor, dict[str, list[Any]]]:
     """FILTER_MILD (Procedure 1): the smaller and/or denser of two k-means clusters is bad.
 
     Where the scores are equal but for rounding (say, both clusters of one direction each), the
@@ -108,7 +108,7 @@ def cluster_inverse_density(gradients: Tensor, density: Density = "angle") -> fl
     return theta.amax(dim=1).mean().item()
 
 
-def filter_extreme(gradients: Tensor) -> tuple[Tensor, dict[str, list]]:
+def filter_extreme(gradients: Tensor) -> tuple[Tensor, dict[str, list[Any]]]:
     """FILTER_EXTREME (Procedure 2): of clusters for the same neuron all but the largest are bad.
 
     So are peers in no cluster. Clusters of equal size are both kept: neither is the smaller.

@@ -6,7 +6,7 @@ what the attackers' examples were worth.
 
 import torch
 
-from lff.defenses.registry import defense
+from lff.defenses.rule import defense
 from lff.updates import Decision, Updates, average_without
 
 

@@ -17,45 +17,36 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from lff.experiments.benchmarks import Experiment
+from lff.experiments.experiment import Experiment
 from lff.experiments.records import SUFFIX, path_of
-from lff.experiments.writing import discard, write_atomically
+from lff.experiments.store import UNREADABLE, discard, write_atomically
 
 logger = logging.getLogger("lff")
 
 SCHEMA = 2
-_DEFENSE = "defense."
-_BROKEN = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    OSError,
-    SafetensorError,
-)
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Everything the next round needs: W^t, the defense's memory, and the rounds so far.
+    """Everything the next round needs (`Federation.state`): tensors and JSON values.
 
     `origin` is what a run that goes on from here must share: code, versions and data.
     """
 
-    global_weights: Tensor
-    defense: dict[str, Tensor]
-    history: list[dict[str, Any]]
-    seconds: dict[str, list[float]]
-    origin: dict[str, str]
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    origin: dict[str, Any]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are played."""
+        return len(self.values["history"])
 
     def save(self, experiment: Experiment, folder: Path | None = None) -> None:
         """Write the checkpoint of a run, replacing the one before."""
-        tensors = {_DEFENSE + name: tensor for name, tensor in self.defense.items()}
-        tensors["global_weights"] = self.global_weights
-        body = save_tensors({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-        state = {"history": self.history, "seconds": self.seconds, "origin": self.origin}
-        state = json.dumps(state, allow_nan=False).encode()
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        body = save_tensors(tensors)
+        state = json.dumps({**self.values, "origin": self.origin}, allow_nan=False).encode()
         digest = hashlib.sha256(state)
         digest.update(body)
         header = {
@@ -64,8 +55,8 @@ class Checkpoint:
             "state": len(state),
             "digest": digest.hexdigest(),
         }
-        header = json.dumps(header).encode() + b"\n"
-        write_atomically(checkpoint_path(experiment, folder), header, state, body)
+        line = json.dumps(header).encode() + b"\n"
+        write_atomically(checkpoint_path(experiment, folder), line, state, body)
 
 
 def checkpoint_path(experiment: Experiment, folder: Path | None = None) -> Path:
@@ -84,15 +75,15 @@ def record_path_of(checkpoint: Path) -> Path:
 
 
 def load_checkpoint(
-    experiment: Experiment, origin: dict[str, str], folder: Path | None = None
+    experiment: Experiment, origin: dict[str, Any], folder: Path | None = None
 ) -> Checkpoint | None:
     """The checkpoint of a run; one that is broken or of another origin is reported and removed."""
     path = checkpoint_path(experiment, folder)
     if not path.exists():
         return None
     try:
-        header, _, rest = path.read_bytes().partition(b"\n")
-        header = json.loads(header)
+        line, _, rest = path.read_bytes().partition(b"\n")
+        header = json.loads(line)
         if (header["schema"], header["id"]) != (SCHEMA, experiment.id):
             raise ValueError("it belongs to another experiment or version")
         if header["digest"] != hashlib.sha256(rest).hexdigest():
@@ -101,15 +92,9 @@ def load_checkpoint(
         if state["origin"] != origin:
             names = [name for name in origin if state["origin"].get(name) != origin[name]]
             raise ValueError(f"it was written with other {' and '.join(names)}")
-        tensors = load_tensors(rest[header["state"] :])
-        return Checkpoint(
-            global_weights=tensors.pop("global_weights"),
-            defense={name.removeprefix(_DEFENSE): t for name, t in tensors.items()},
-            history=state["history"],
-            seconds=state["seconds"],
-            origin=origin,
-        )
-    except _BROKEN as error:
+        values = {name: state[name] for name in ("history", "seconds")}
+        return Checkpoint(load_tensors(rest[header["state"] :]), values, origin)
+    except (*UNREADABLE, SafetensorError) as error:
         logger.warning("%s cannot be used (%s); the run starts again", path, error)
         discard(path)
         return None

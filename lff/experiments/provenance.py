@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lff.data import Dataset
-from lff.experiments.benchmarks import ARITHMETIC
+from lff.experiments.experiment import ARITHMETIC
 from lff.paths import checkout_dir
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "hdbscan")  # whose versions can change numbers

@@ -1,36 +1,31 @@
-"""One run's record on disk: written atomically, checked, found again, loaded as a table.
+"""One run's record on disk: written atomically, checked, found again.
 
 A record is a compressed JSON file `results/<scale>/<experiment id>.json.gz`; `docs/records.md`
 tells every field. All but `seconds` and `provenance` is the same, bit for bit, whenever the same
 experiment runs on the same machine. It carries two checksums: `digest` of what every repetition
-shares, `checksum` of all it says.
+shares, `checksum` of all it says. `lff.study.frame` makes tables of records.
 """
 
-import gzip
 import hashlib
-import io
 import json
 import logging
 import math
-import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from lff.errors import InputError, RecordError, unknown
-from lff.experiments.benchmarks import ARITHMETIC, Experiment
+from lff.experiments.experiment import ARITHMETIC, Experiment
 from lff.experiments.scales import SCALES
-from lff.experiments.writing import write_atomically
-from lff.metrics import coefficient_of_variation, last_rounds, worst_of_last_rounds
+from lff.experiments.store import UNREADABLE, checksum, seal, unseal, write_atomically
 from lff.paths import results_dir
 
 logger = logging.getLogger("lff")
 
 SCHEMA = 3
 SUFFIX = ".json.gz"
-LARGEST = 1 << 26  # bytes of a record's text that are read: a small file can unpack to anything
-METRICS = ("test_error", "all_acc", "src_acc", "asr")
+OWN_DATA = "own data"  # what an attacker of the paper knows
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +34,8 @@ class Record:
 
     `told` is what the rule was told that no server can know, `class_counts` how many examples of
     each class every peer holds (by their true labels), `model` the final global model's checksum
-    and length. `history` has one entry per round (`Federation.play_round`).
+    and length, `knew` what the attackers knew. `history` has one entry per round
+    (`Federation.play_round`).
     """
 
     experiment: Experiment
@@ -50,6 +46,7 @@ class Record:
     told: list[str] = field(default_factory=list)
     class_counts: list[list[int]] = field(default_factory=list)
     model: dict[str, Any] = field(default_factory=dict)
+    knew: str = OWN_DATA
 
     @property
     def id(self) -> str:
@@ -69,7 +66,7 @@ class Record:
 
     def repeatable(self) -> dict[str, Any]:
         """Everything that is the same in every repetition of the run."""
-        return {
+        content = {
             "experiment": asdict(self.experiment),
             "attackers": self.attackers,
             "told": self.told,
@@ -77,6 +74,7 @@ class Record:
             "history": self.history,
             "model": self.model,
         }
+        return content if self.knew == OWN_DATA else content | {"knew": self.knew}
 
     def save(self, folder: Path | None = None) -> Path:
         """Write the record under its experiment's name, whole or not at all."""
@@ -89,47 +87,9 @@ class Record:
             "seconds": self.seconds,
             "provenance": self.provenance,
         }
-        content = {"checksum": _checksum(content), **content}
         path = path_of(self.experiment, folder)
-        write_atomically(path, pack(content))
+        write_atomically(path, seal(content))
         return path
-
-    def summary(self) -> dict[str, Any]:
-        """One row of the table of records: settings, last rounds' averages, CV, the filter."""
-        row = {"id": self.id, **asdict(self.experiment)}
-        row |= {name: last_rounds(self.series(name)) for name in METRICS}
-        row["worst_src_acc"] = worst_of_last_rounds(self.series("src_acc"))
-        row["cv"] = coefficient_of_variation(self.series("src_acc"))
-        for name, among in (("true_positives", "attackers"), ("false_positives", "honest")):
-            present = sum(r["caught"][among] for r in self.history)
-            found = sum(r["caught"][name] for r in self.history)
-            row[f"{name[:-1]}_rate"] = found / present if present else float("nan")
-        row["aggregation_seconds"] = sum(self.seconds["aggregation"])
-        row["seconds"] = sum(map(sum, self.seconds.values()))
-        row["data_source"] = self.provenance["data"]["source"]
-        return row
-
-
-# The columns of `Record.summary`, also of a table without any record.
-SUMMARY = (
-    "id", *(setting.name for setting in fields(Experiment)), *METRICS, "worst_src_acc", "cv",
-    "true_positive_rate", "false_positive_rate", "aggregation_seconds", "seconds", "data_source",
-)  # fmt: skip
-
-
-def pack(content: dict[str, Any]) -> bytes:
-    """A record's file: compressed JSON, the same bytes for the same content."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return gzip.compress(text.encode(), mtime=0)
-
-
-def unpack(packed: bytes) -> dict[str, Any]:
-    """The content of a record's file."""
-    with gzip.open(io.BytesIO(packed)) as file:
-        text = file.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise ValueError(f"it unpacks to more than {LARGEST} bytes")
-    return json.loads(text)
 
 
 def path_of(experiment: Experiment, folder: Path | None = None) -> Path:
@@ -158,7 +118,7 @@ def load(path: Path) -> Record:
 def parse(packed: bytes, path: Path) -> Record:
     """The record that a file's bytes hold, checked as the one that belongs at this path."""
     try:
-        content = unpack(packed)
+        content = unseal(packed)
         versions = content["schema"], content["arithmetic"]
         if versions != (SCHEMA, ARITHMETIC):
             raise RecordError(
@@ -168,14 +128,13 @@ def parse(packed: bytes, path: Path) -> Record:
         parts = {part.name: content[part.name] for part in fields(Record) if part.name in content}
         record = Record(**parts | {"experiment": _experiment(content["experiment"])})
         flaw = _flaw(record, content, path)
-    except (*_BROKEN, gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise RecordError(f"{path} is not a readable record ({error!r})") from error
     if flaw:
         raise RecordError(f"{path} does not match its experiment ({flaw})")
     return record
 
 
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _REMEDY = "remove it and run the experiment again"
 
 
@@ -195,7 +154,7 @@ def _flaw(record: Record, content: dict[str, Any], path: Path) -> str:
         return f"it is the record of {record.id} at scale {e.scale}"
     if record.digest != content["digest"]:
         return "its history was changed"
-    if _checksum(content) != content["checksum"]:
+    if checksum(content) != content["checksum"]:
         return "it was changed"
     if [entry["round"] for entry in record.history] != list(range(e.rounds)):
         return f"it has {len(record.history)} of {e.rounds} rounds"
@@ -204,12 +163,6 @@ def _flaw(record: Record, content: dict[str, Any], path: Path) -> str:
         if len(times) != e.rounds or not all(0 <= t < math.inf for t in times):
             return f"its seconds of {part} are not one per round"
     return "" if isinstance(record.provenance["data"]["source"], str) else "it names no data"
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    """A checksum of all that a record's file says, but for the checksum itself."""
-    rest = {key: value for key, value in content.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Record]:
@@ -221,41 +174,3 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
             yield load(path)
         except RecordError as error:
             logger.warning("%s", error)
-
-
-def results(experiments: Iterable[Experiment], folder: Path | None = None, *, warn: bool = True):
-    """A DataFrame with one row (see `Record.summary`) per experiment that has been run.
-
-    The table's `attrs["missing"]` names those that have not; a warning, unless not wanted, says
-    how many.
-    """
-    found = {e.id: find(e, folder) for e in experiments}
-    missing = [name for name, record in found.items() if record is None]
-    if missing and warn:
-        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        logger.warning("%d of %d runs have no record: %s", len(missing), len(found), some)
-    table = _table(record for record in found.values() if record is not None)
-    table.attrs["missing"] = missing
-    return table
-
-
-def load_records(folder: Path | None = None, scale: str | None = None):
-    """A DataFrame with one row (see `Record.summary`) per recorded run."""
-    return _table(iterate(folder, scale))
-
-
-def _table(found: Iterable[Record]):
-    import pandas as pd
-
-    return pd.DataFrame([record.summary() for record in found], columns=SUMMARY)
-
-
-def load_histories(folder: Path | None = None, scale: str | None = None):
-    """A DataFrame with one row per round of every recorded run."""
-    import pandas as pd
-
-    return pd.DataFrame(
-        {"id": record.id, **asdict(record.experiment), **round}
-        for record in iterate(folder, scale)
-        for round in record.history
-    )

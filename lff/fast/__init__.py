@@ -1,1 +1,70 @@
-"""What makes it quick; each piece is held equal to its plain twin by a test."""
+"""What makes it quick: kernels, submodels, sorting networks, processes, stacked peers.
+
+The core never imports this room. `lff.experiments` puts its pieces in the place of the plain ones,
+and a test holds each equal to its plain twin.
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from lff.errors import InputError, unknown
+from lff.fast import coordinatewise, gram
+from lff.fast.kernels import accelerate
+from lff.fast.pool import Pool
+from lff.fast.stacked import Stacked
+from lff.fast.submodels import FastLoop
+from lff.models import CNN, FlatModel
+from lff.training import LocalTraining, Peer, Trainer
+
+__all__ = ["ENGINES", "RULES", "accelerate", "check_engine", "choose_trainer"]
+
+ENGINES = ("auto", "loop", "stacked")
+
+# The fast form of a defense, by its name.
+RULES = {
+    "median": coordinatewise.median,
+    "multi_krum": gram.multi_krum,
+    "repeated_median": coordinatewise.repeated_median,
+    "trimmed_mean": coordinatewise.trimmed_mean,
+}
+
+
+def choose_trainer(
+    engine: str,
+    workers: int,
+    *,
+    model: FlatModel,
+    plain: nn.Module,
+    training: LocalTraining,
+    peers: Sequence[Peer],
+    own_loss: bool = False,
+) -> Trainer:
+    """The trainer for this model and device; `auto` stacks where that is made for.
+
+    `plain` is another copy of the model, neither accelerated nor flat, for those that make their
+    own of it. Attackers with a loss of their own (`own_loss`) train in this process.
+    """
+    check_engine(engine, workers)
+    device = model.vector.device.type
+    fits = isinstance(plain, CNN) and training.optimizer == "sgd" and not own_loss
+    if engine == "stacked" and not fits:
+        raise InputError(
+            "engine 'stacked' is for the CNN with SGD and attacks without a loss of their own; "
+            "choose 'loop' or 'auto'"
+        )
+    if workers > 1 and (engine == "stacked" or device != "cpu"):
+        raise InputError(f"{workers} workers train on the CPU with engine 'loop'; choose 1 worker")
+    if engine == "stacked" or (engine == "auto" and fits and device == "cuda"):
+        return Stacked(plain.to(model.vector.device), model.layout, training)
+    if workers > 1 and not own_loss:
+        return Pool(workers, plain, model.layout.output_layer, training, peers)
+    return FastLoop(model, training)
+
+
+def check_engine(engine: str, workers: int) -> None:
+    """Refuse an engine there is not, and a number of workers that is none."""
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if type(workers) is not int or workers < 1:
+        raise InputError(f"workers must be a whole number of at least 1, not {workers!r}")

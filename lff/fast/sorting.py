@@ -8,6 +8,7 @@ are left out. For more peers, NumPy's vectorized sort of one column after the ot
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,8 +123,8 @@ def _sort(block: Tensor) -> Tensor:
 def _exchange(block: Tensor, comparators: Iterable[Comparator]) -> list[Tensor]:
     """The rows of `block`, which it destroys, after these comparators."""
     # The two libraries do the same, but on the CPU a call of NumPy's costs less.
-    library, rows = (np, block.numpy()) if block.device.type == "cpu" else (torch, block)
-    rows = list(rows)
+    library: Any = np if block.device.type == "cpu" else torch
+    rows: list[Any] = list(block.numpy() if library is np else block)
     spare = library.empty_like(rows[0])
     for i, j, minimum, maximum in comparators:
         a, b = rows[i], rows[j]

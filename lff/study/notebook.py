@@ -1,46 +1,42 @@
-"""What every notebook of the study starts with: its parameters, checked."""
+"""The object `p` of a notebook: its parameters, its runs, its tables and figures as files.
 
+A notebook has a cell tagged `parameters`, and a cell tagged `runs` that makes `p` and lists what
+the notebook needs: `runs`, a list of experiments, and `observed`, those it looks inside of
+(`lff.study.observe`). Nobody else lists them: the study executes the two cells to know its work.
+"""
+
+import ast
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from lff.experiments.benchmarks import BENCHMARKS, Experiment
-from lff.defenses import defenses
-from lff.errors import InputError, unknown
-from lff.experiments.records import find, results
-from lff.experiments.runs import DEVICES
-from lff.experiments.scales import SCALES
-from lff.experiments.sweep import Outcome, grid, run_all
+import lff
+from lff.errors import InputError, TrainingError, unknown
+from lff.experiments.experiment import Experiment
+from lff.experiments.build import DEVICES
+from lff.paths import figures_dir, notebooks_dir
+from lff.study import frame, observe, tables
 
-_RUN = ("scale", "seeds", "device")
-_GRID = (*_RUN, "benchmarks", "defenses", "ratios", "compute")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas.io.formats.style import Styler
 
-# What the cell tagged `parameters` of each notebook declares.
-DECLARED = {
-    "00_tour": _RUN,
-    "01_setup": ("scale", "seeds"),
-    "02_gradients": _RUN,
-    "03_pca": _RUN,
-    "04_robustness": _GRID,
-    "05_stability": _GRID,
-    "06_runtime": _GRID,
-    "07_paper_vs_ours": _GRID,
-}
+logger = logging.getLogger("lff")
 
-_IPYTHON = ("In", "Out", "exit", "quit", "open")
-_CHECKED = "_lff_parameters_checked"
+INJECTED = "# Parameters"  # how the cell begins that papermill adds
 
 
 @dataclass(frozen=True)
 class Parameters:
     """The parameters of a notebook; an empty list means what the scale runs.
 
-    With `compute = False` a notebook of the grid runs nothing: it shows what is recorded, and
-    the gaps.
+    With `compute = False` nothing is run: what is recorded is shown, and the gaps.
     """
 
     scale: str = "smoke"
@@ -51,36 +47,28 @@ class Parameters:
     ratios: list[float] = field(default_factory=list)
     compute: bool = True
 
-    def __post_init__(self):
-        _one_of("scale", self.scale, SCALES)
-        _one_of("device", self.device, DEVICES)
+    def __post_init__(self) -> None:
         for name in ("seeds", "benchmarks", "defenses", "ratios"):
             _check_list(name, getattr(self, name))
-        if not self.seeds:
-            raise InputError("seeds must name at least one seed, not []")
-        for seed in self.seeds:
-            if type(seed) is not int or seed < 0:
-                raise InputError(f"seeds must be whole numbers of at least 0, not {seed!r}")
-        for benchmark in self.benchmarks:
-            _one_of("benchmark", benchmark, BENCHMARKS)
-        for defense in self.defenses:
-            _one_of("defense", defense, defenses())
-        for ratio in self.ratios:
-            if type(ratio) not in (int, float) or not 0 <= ratio <= 100:
-                raise InputError(f"ratios must be between 0 and 100 percent, not {ratio!r}")
+        if self.device not in DEVICES:
+            raise unknown("device", self.device, DEVICES)
         if not isinstance(self.compute, bool):
             raise InputError(f"compute must be True or False, not {self.compute!r}")
+        self.grid()  # refuses what no experiment can have
 
     @property
-    def products(self) -> str:
-        """The folder of figures and tables: the scale's, or for other seeds than 0 and for a
-        selection one of its own, so that they do not replace those of the whole study."""
+    def folder(self) -> str:
+        """Where figures, tables and the report go, below `figures/` and `study/`.
+
+        It is the scale's, or for other seeds than 0 and for a selection one of its own, so that
+        they do not replace those of the whole study.
+        """
         parts = [self.scale]
         if self.seeds != [0]:
             parts.append("-".join(["seeds", *map(str, self.seeds)]))
-        chosen = [self.benchmarks, self.defenses, self.ratios]
-        if any(chosen):
-            digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:8]
+        selection = [self.benchmarks, self.defenses, self.ratios]
+        if any(selection):
+            digest = hashlib.sha256(json.dumps(selection).encode()).hexdigest()[:8]
             parts.append(f"selection-{digest}")
         return "/".join(parts)
 
@@ -93,44 +81,192 @@ class Parameters:
             "seeds": self.seeds,
             "scale": self.scale,
         }
-        return grid(**{**chosen, **settings})
+        return lff.grid(**{**chosen, **settings})
 
-    def run(self, experiments: Sequence[Experiment]) -> Outcome:
-        """Run what has no record yet, or, with `compute = False`, only say what has one."""
+    def listed_in(self, *notebooks: str) -> "Work":
+        """What other notebooks list, their runs as far as they are in this one's selection."""
+        there = {path.stem: path for path in notebooks_dir().glob("*.ipynb")}
+        runs: dict[Experiment, None] = {}
+        observed: dict[Experiment, None] = {}
+        for name in notebooks:
+            if name not in there:
+                raise unknown("notebook", name, there)
+            work = Work.of(there[name], asdict(self))
+            runs |= dict.fromkeys(e for e in work.runs if self._selects(e))
+            observed |= dict.fromkeys(work.observed)
+        return Work(list(runs), list(observed))
+
+    def _selects(self, e: Experiment) -> bool:
+        return (
+            e.benchmark in (self.benchmarks or [e.benchmark])
+            and e.defense in (self.defenses or [e.defense])
+            and e.attackers in (self.ratios or [e.attackers])
+        )
+
+    def run(self, experiments: Sequence[Experiment]) -> pd.DataFrame:
+        """Run what has no record yet; the rounds of all that have one (`frame.rounds`)."""
+        failed: dict[str, str] = {}
         if self.compute:
-            return run_all(experiments, device=self.device)
-        done = [e for e in dict.fromkeys(experiments) if find(e) is not None]
-        if not done:
+            failed = lff.run_all(experiments, device=self.device).failed
+        for name, error in failed.items():
+            logger.warning("%s failed: %s", name, error.strip().splitlines()[-1])
+        rounds = frame.rounds(experiments)
+        if rounds.empty and failed:
+            raise TrainingError(f"all {len(failed)} runs failed, the last: {name}: {error}")
+        if rounds.empty and experiments:
             raise InputError(
                 f"none of the {len(experiments)} runs is recorded at scale {self.scale!r}; "
                 "with compute = True they are run"
             )
-        return Outcome(done=done)
+        return rounds
 
-    def results(self, experiments: Sequence[Experiment]) -> pd.DataFrame:
-        """One row per recorded run; with `compute = False` nobody wonders that some are not."""
-        return results(experiments, warn=self.compute)
+    def observe(
+        self, see: Callable[..., pd.DataFrame], experiments: Iterable[Experiment]
+    ) -> pd.DataFrame:
+        """What a function of `lff.study.observe` sees in the middle round of each experiment, or,
+        with `compute = False`, of those that have been observed."""
+        seen = [
+            (e, see(e, device=self.device))
+            for e in experiments
+            if self.compute or observe.is_recorded(e, see.__name__)
+        ]
+        return frame.observations(seen)
+
+    def caption(self, of: pd.DataFrame | Iterable[Experiment]) -> str:
+        """Scale, data, seeds and number of runs: of a frame of runs, rounds or observations, or of
+        the experiments that were asked for, recorded or not."""
+        if isinstance(of, pd.DataFrame):
+            behind, asked = of, None
+        else:
+            asked = list(of)
+            behind = frame.rounds(asked)
+        scales = dict.fromkeys(behind["scale"]) if len(behind) else [self.scale]
+        return tables.caption(behind, " and ".join(scales), asked)
+
+    def table(
+        self,
+        table: pd.DataFrame,
+        name: str,
+        *,
+        of: pd.DataFrame | Iterable[Experiment] | None = None,
+        caption: str = "",
+        digits: int | Mapping[str, int] = 2,
+        best: str | None = None,
+    ) -> "Styler":
+        """Write a table as CSV, Markdown and LaTeX; returns it for display.
+
+        Its caption is what `p.caption` says of the runs it is `of`, and the text that is given.
+        Numbers are shown to `digits`, for all columns or by their name; `best` ("min" or
+        "max") sets the best of each row in bold.
+        """
+        facts = ["" if of is None else self.caption(of), caption, tables.interval_note(table)]
+        below = "; ".join(filter(None, facts))
+        stem = self._stem(name)
+        text = tables.to_text(table, digits=digits, best=best)
+        table.to_csv(f"{stem}.csv")
+        Path(f"{stem}.md").write_text(tables.markdown(text) + (f"\n{below}\n" if below else ""))
+        Path(f"{stem}.tex").write_text((f"% {below}\n" if below else "") + tables.latex(text))
+        return tables.styled(text, caption=below)
+
+    def figure(self, figure: "Figure", name: str, table: pd.DataFrame) -> "Figure":
+        """Write a figure as PNG and PDF, and the table behind it as CSV; returns the figure."""
+        from lff.study.figures import journal
+
+        stem = self._stem(name)
+        with journal():
+            figure.savefig(f"{stem}.png", metadata={"Software": None})
+            figure.set_layout_engine("none")  # arranged by now; the PDF and the notebook's need not
+            figure.savefig(f"{stem}.pdf", metadata={"CreationDate": None})
+        plain = table.drop(columns=["saw", "dropped", "confusion"], errors="ignore")
+        plain.to_csv(f"{stem}.csv", index=False)
+        return figure
+
+    def _stem(self, name: str) -> Path:
+        folder = figures_dir() / self.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / name
 
 
-def parameters(namespace: dict[str, Any], notebook: str) -> Parameters:
-    """The parameters of this notebook from its `globals()`, refusing those it does not declare.
+def parameters(namespace: Mapping[str, Any]) -> Parameters:
+    """The parameters of a notebook from its `globals()`, refusing those it does not declare.
 
     papermill injects whatever it is given and only warns, so a mistyped `-p benchmark x` would
-    run the wrong study. Only the first call in a session looks for such names: later the
-    notebook has variables of its own.
+    run the wrong study. Its cell is among those executed so far, which IPython keeps in `In`; what
+    the notebook declares stands before it.
     """
-    declared = DECLARED[notebook]
-    if not namespace.get(_CHECKED):
-        for name, value in namespace.items():
-            given = isinstance(value, str | int | float | list | dict | None)
-            given &= not name.startswith("_") and not name.isupper()  # an imported constant
-            if given and name not in (*declared, *_IPYTHON):
-                raise unknown(f"parameter of {notebook}", name, declared)
-    namespace[_CHECKED] = True
-    return Parameters(**{name: _decoded(namespace[name]) for name in declared if name in namespace})
+    declared: list[str] = []
+    for cell in namespace.get("In", ()):
+        if cell.startswith(INJECTED):
+            check_declared(assigned(cell), declared)
+            break
+        declared += assigned(cell)
+    known = [each.name for each in fields(Parameters)]
+    return Parameters(**{name: _decoded(namespace[name]) for name in known if name in namespace})
 
 
-def _decoded(value: object) -> object:
+def check_declared(given: Iterable[str], declared: Sequence[str], of: str = "") -> None:
+    """Refuse a parameter that is not declared."""
+    for name in given:
+        if name not in declared:
+            raise unknown(f"parameter{of}", name, declared)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a notebook needs: its runs, and the experiments it looks inside of."""
+
+    runs: list[Experiment]
+    observed: list[Experiment]
+
+    @classmethod
+    def of(cls, path: Path, given: Mapping[str, Any]) -> "Work":
+        """What a notebook lists with these parameters, by its cells `parameters` and `runs`."""
+        namespace: dict[str, Any] = {}
+        _execute(path, "parameters", namespace)
+        namespace |= {name: given[name] for name in given if name in declared(path)}
+        _execute(path, "runs", namespace)
+        lists = [namespace.get(each.name, []) for each in fields(cls)]
+        for e in (e for experiments in lists for e in experiments):
+            if not isinstance(e, Experiment):
+                raise InputError(f"`runs` and `observed` must list experiments, not {e!r}")
+        return cls(*map(list, lists))
+
+
+def declared(path: Path) -> list[str]:
+    """The parameters that a notebook declares in its cell tagged `parameters`."""
+    return assigned(source(path, "parameters"))
+
+
+def source(path: Path, tag: str) -> str:
+    """The code of a notebook's cell of this tag; empty if it has none."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if tag in cell["metadata"].get("tags", []):
+            return "".join(cell["source"])
+    return ""
+
+
+def assigned(code: str) -> list[str]:
+    """The names that the assignments at the top of a cell give a value."""
+    targets = [t for s in ast.parse(code).body if isinstance(s, ast.Assign) for t in s.targets]
+    return [node.id for t in targets for node in ast.walk(t) if isinstance(node, ast.Name)]
+
+
+def in_every_seed(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """What is recorded of these experiments, in their own and in any other seed."""
+    cells = list(dict.fromkeys(e.replace(seed=0) for e in experiments))
+    recorded = pd.concat(
+        [frame.rounds(scale=scale) for scale in dict.fromkeys(e.scale for e in cells)]
+    )
+    ids, seeds = set(recorded["id"]), sorted(set(recorded["seed"]))
+    every = (cell.replace(seed=int(seed)) for cell in cells for seed in seeds)
+    return [e for e in every if e.id in ids]
+
+
+def _execute(path: Path, tag: str, namespace: dict[str, Any]) -> None:
+    exec(compile(source(path, tag), f"{path.name}, cell `{tag}`", "exec"), namespace)
+
+
+def _decoded(value: Any) -> Any:
     """A list that came as text: `papermill -p seeds '[1, 2]'` passes it so."""
     if isinstance(value, str) and value.startswith("["):
         try:
@@ -143,10 +279,7 @@ def _decoded(value: object) -> object:
 def _check_list(name: str, value: object) -> None:
     if not isinstance(value, list):
         raise InputError(f"{name} must be a list, not {value!r}")
+    if name in ("benchmarks", "defenses") and not all(isinstance(entry, str) for entry in value):
+        raise InputError(f"{name} must be a list of names, not {value!r}")
     if len(set(map(str, value))) < len(value):
         raise InputError(f"{name} must not repeat itself: {value!r}")
-
-
-def _one_of(kind: str, value: object, choices: Iterable[str]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise unknown(kind, value, choices)

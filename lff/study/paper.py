@@ -1,4 +1,4 @@
-"""What the paper reports, as tidy tables, and a way to put them beside ours.
+"""What the paper reports, as tidy tables; `lff.study.comparison` puts them beside ours.
 
 The numbers are in `reported.json`: the paper's two tables, the running times of the authors'
 notebook, and accuracies read off the authors' plots by eye (good to about 2 points; only for
@@ -13,15 +13,18 @@ from typing import Any
 
 import pandas as pd
 
-from lff.errors import InputError
 from lff.experiments.scales import ATTACKER_RATIOS
-from lff.study.spread import as_numbers, over_seeds
 
 _GRADIENTS = {  # the file's names, and those of `lff.analysis.compare_updates`
     "whole": "whole, with BatchNorm statistics",  # too large for parameters alone
     "output_layer": "output layer",
     "relevant_neurons": "relevant neurons",
     "non_relevant_neurons": "non-relevant neurons",
+}
+_TASKS = {
+    "mnist": "image classification",
+    "cifar10": "image classification",
+    "imdb": "sentiment analysis",
 }
 
 
@@ -31,9 +34,9 @@ def _reported() -> dict[str, Any]:
 
 
 def datasets() -> pd.DataFrame:
-    """Data sets and models: dataset, examples, model, parameters (the paper's text, "~22K")."""
+    """Data sets and models: dataset, task, examples, model, parameters (as text: "~22K")."""
     rows = _reported()["table_datasets"].items()
-    return pd.DataFrame([{"dataset": name, **row} for name, row in rows])
+    return pd.DataFrame([{"dataset": name, "task": _TASKS[name], **row} for name, row in rows])
 
 
 def norm_angle() -> pd.DataFrame:
@@ -100,27 +103,3 @@ def runtime() -> pd.DataFrame:
 def _tables(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The entries of a part of the file, without the remark `about` it."""
     return [(key, value) for key, value in _reported()[name].items() if key != "about"]
-
-
-def compare(
-    ours: pd.DataFrame, theirs: pd.DataFrame, on: list[str], values: list[str]
-) -> pd.DataFrame:
-    """The paper's `values` beside ours, with `<value>_difference` = ours - the paper's.
-
-    One row per row of `theirs`, in its order; NaN where we have no run. Ours is a `Spread` over
-    the seeds, the difference that of its mean.
-    """
-    if ours.empty:  # no run yet: a table without columns
-        ours = theirs.iloc[:0].assign(seed=0)
-    for owner, table in (("our", ours), ("the paper's", theirs)):
-        wanted = (*on, *values, "seed") if table is ours else (*on, *values)
-        missing = [name for name in wanted if name not in table.columns]
-        if missing:
-            raise InputError(f"{owner} table has no column {', '.join(missing)}")
-    spreads = over_seeds(ours, on, values).reset_index()
-    both = theirs[[*on, *values]].merge(spreads, how="left", on=on, suffixes=("_paper", "_ours"))
-    means = as_numbers(both)
-    for value in values:
-        both[f"{value}_difference"] = means[f"{value}_ours"] - both[f"{value}_paper"]
-    parts = [f"{value}_{part}" for value in values for part in ("paper", "ours", "difference")]
-    return both[[*on, *parts]]

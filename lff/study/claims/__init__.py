@@ -1,29 +1,23 @@
-"""The claims of the paper's Results section, and of its rationale, as executable checks.
+"""The paper's claims as data, and one judge for them all.
 
-    lff.study.claims.check_all(lff.results(experiments), rounds)
+    verdicts = claims.judge(runs, rounds, silhouettes)
+    claims.facts(verdicts)
 
-gives one row per claim: does it hold in these runs, and by which numbers? Attacker ratios at which
-not all methods were run are left out, and the answer says so. A check tests what the paper's
-sentence says and not more; `measures` says what its words ("robust", "close") are taken to mean.
-Claims about what a picture of gradients shows (PCA, angles) are not in the records; the
-notebooks look at those.
+`data` has the sentences with scope, measure and threshold, `measures` what is computed of one seed,
+`verdicts` how the answers of the seeds become a verdict.
 """
 
-# Importing these registers their claims.
-from lff.study.claims import cifar10_imdb, extreme, mnist, several, stability  # noqa: F401
-from lff.study.claims.other_seeds import agreement, changed, in_other_seeds
-from lff.study.claims.own_numbers import by_its_own_numbers
-from lff.study.claims.registry import ANSWERS, CLAIMS, Verdict
-from lff.study.claims.verdicts import check_all, tally
+from lff.study.claims.claim import SUBJECTS, Claim
+from lff.study.claims.data import CLAIMS
+from lff.study.claims.verdicts import VERDICTS, by_its_own_numbers, facts, judge, tally
 
 __all__ = [
-    "ANSWERS",
     "CLAIMS",
-    "Verdict",
-    "agreement",
+    "SUBJECTS",
+    "VERDICTS",
+    "Claim",
     "by_its_own_numbers",
-    "changed",
-    "check_all",
-    "in_other_seeds",
+    "facts",
+    "judge",
     "tally",
 ]

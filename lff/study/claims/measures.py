@@ -1,184 +1,289 @@
-"""What the paper's words are taken to mean: thresholds, and the measures they apply to.
+"""The measures that claims name: what is computed from the runs of one seed.
 
-Every metric becomes a score, a fraction of which more is better, so that differences in all of
-them are in points (hundredths): All-Acc and Src-Acc as they are, 1 - ASR, and exp(-TE), the
-geometric mean of the probability given to the true class. A statement about "all ratios" is
-checked at each ratio with attackers; a general statement by the average over them.
+Every metric becomes a score, a fraction of which more is better, so that differences are in points
+(hundredths): All-Acc and Src-Acc as they are, 1 - ASR, and exp(-TE), the geometric mean of the
+probability given to the true class. A measure gives a table of rows (methods, metrics) by columns
+(ratios, rounds); each number in it is one case. Infinite is what was lost altogether.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lff.study.claims.registry import WITHOUT, View, cells, percents
-from lff.defenses import get_defense
-from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.metrics import averaged_rounds, lost
+from lff.study.claims.claim import METRICS, Claim
+from lff.study.statistics import lead
 
-# "Perfectly", "close", "almost the same": bars that the paper's figures, with an axis from 0 to
-# 100, do not let one tell apart at a glance.
+# The words of the paper as numbers.
+# "Perfectly", "close", "the same": bars that figures with an axis to 100 do not tell apart.
 CLOSE = 0.05
-
-# "Robust", "effective", "good"; beyond it "failed", "poor", "highly affected". The paper calls its
-# defense robust where Src-Acc is 8.5 points below FedAvg's without attack (CIFAR10-Mild, 40%);
-# the methods it calls affected lost 30 points and more there at 30%. 10 lies between.
+# "Robust", "effective"; beyond it "failed", "poor". The paper calls LFighter robust 8.5 points
+# below FedAvg without attack (CIFAR10-Mild, 40%), and others affected that lost 30 and more.
 ROBUST = 0.10
-
-# "0%", "all the attackers", "the same": what rounds to a whole percent.
-ZERO = 0.005
-
-# "Close to 100%": the reading of a bar that reaches the top tenth of the axis.
-NEARLY_ALL = 0.90
-
-# "Plummeted", "vanish": less than half is left. "Penalized the attackers": more than half.
-HALF = 0.5
-
-# A CV "very close" to FedAvg's without attack: rules that leave an unattacked training alone
-# differ from FedAvg by up to 0.05 in the paper's own table (MKrum, MNIST-Extreme, 0%, where FedAvg
-# has 0.27). Runs of few rounds have larger CVs, to which the same share is allowed.
-CLOSE_CV = 0.05
-CLOSE_CV_SHARE = 0.05 / 0.27
-CV_DIGITS = 2  # the paper prints two and lets equal ones share the first place
-
-# "Similar" running times: bars of a log-scale figure less than a factor of two apart.
-SIMILAR_TIME = 2.0
-
-OURS = "lfighter"
-# The six methods of the robustness figures, which leave out the repeated median; FedAvg is
-# a method but not a defense ("not meant to counter poisoning attacks").
-SHOWN = tuple(d for d in PAPER_DEFENSES if d != "repeated_median")
-DEFENSES = tuple(d for d in SHOWN if d != "fedavg")
-
-ATTACKED = ATTACKER_RATIOS[1:]
-UP_TO_40 = ATTACKED[:-1]
-BASELINE = cells(WITHOUT[:1], WITHOUT[1:])
-POISONED = cells(SHOWN, ATTACKED)
-
-ON_SOURCE = ("src_acc", "asr")  # what the attack is after
-FILTER = ("true_positive_rate", "false_positive_rate")  # shares of attackers and honest peers
-
-LOST = "points lost to FedAvg without attack, in the worse of Src-Acc and ASR,"
-LOST_ANY = "points lost to FedAvg without attack, in the worst metric,"
+ZERO = 0.005  # "0%", "all": what rounds to a whole percent
+CV_SCALE = 0.27  # the largest CV of FedAvg without attack in the paper; larger ones count relative
+POINT, CV_DIGITS = 2, 2  # digits to which first places are shared: a whole point, the printed CV
 
 
-def shown_but(*names: str) -> list[str]:
-    """The methods of the robustness figures except these."""
-    return [d for d in SHOWN if d not in names]
-
-
-def scores(
-    v: View, metric: str, defenses: Iterable[str], ratios: Sequence[float], benchmark: str = ""
-) -> pd.DataFrame:
-    """A metric as fractions of which more is better, defenses x ratios."""
-    values = v.grid(metric, defenses, ratios, benchmark)
+def score(metric: str, values: Any) -> Any:
+    """A metric as fractions of which more is better."""
     if metric == "test_error":
         return np.exp(-values)
     return 1 - values if metric == "asr" else values
 
 
-def losses(
-    v: View, metric: str, defenses: Iterable[str], ratios: Sequence[float] = ()
-) -> pd.DataFrame:
-    """How much a score is below that of FedAvg without attack (by default, with attackers)."""
-    ratios = ratios or v.attacked
-    best = scores(v, metric, WITHOUT[:1], WITHOUT[1:]).iat[0, 0]
-    return best - scores(v, metric, defenses, ratios)
+@dataclass(frozen=True)
+class View:
+    """What a measure sees: a claim, and of one seed the ratios that have all of its cells."""
+
+    claim: Claim
+    frame: pd.DataFrame  # indexed by benchmark, defense, attackers
+    ratios: list[float]
+
+    def table(self, column: str, methods: tuple[str, ...], benchmark: str = "") -> pd.DataFrame:
+        """One column as methods x ratios."""
+        values, where = self.frame[column].to_dict(), benchmark or self.claim.benchmark
+        rows = {m: [values[where, m, r] for r in self.ratios] for m in methods}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=self.ratios, dtype=float)
+
+    def own(self, column: str) -> pd.DataFrame:
+        """One column of the methods that the claim is about."""
+        return self.table(column, self.claim.methods)
+
+    def unattacked(self, column: str) -> float:
+        """The value of FedAvg without attack."""
+        return float(self.frame.loc[(self.claim.benchmark, "fedavg", 0.0), column])
+
+    def curve(self, column: str, method: str, ratio: float) -> pd.Series:
+        """One column over the rounds of a run."""
+        return self.frame.loc[(self.claim.benchmark, method, ratio)].set_index("round")[column]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The claim's metrics that the runs have; what is read off the paper has no TE."""
+        return [m for m in self.claim.metrics if m in self.frame]
+
+    def losses(self, metric: str) -> pd.DataFrame:
+        """How much a score is below that of FedAvg without attack."""
+        return score(metric, self.unattacked(metric)) - score(metric, self.own(metric))
+
+    def averages(self, methods: tuple[str, ...], benchmark: str = "") -> pd.DataFrame:
+        """Each metric's score averaged over the ratios: methods x metrics."""
+        tables = {m: score(m, self.table(m, methods, benchmark)) for m in self.metrics}
+        return pd.DataFrame({m: table.mean(axis=1) for m, table in tables.items()})
 
 
-def damage(
-    v: View,
-    defenses: Iterable[str],
-    ratios: Sequence[float] = (),
-    metrics: Sequence[str] = ON_SOURCE,
-) -> pd.DataFrame:
-    """The largest loss in any of `metrics` against FedAvg without attack, defenses x ratios."""
-    return _largest(losses(v, metric, defenses, ratios) for metric in metrics)
+def largest(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The largest number of several tables, place by place."""
+    together = np.maximum.reduce([table.to_numpy() for table in tables])
+    return pd.DataFrame(together, index=tables[0].index, columns=tables[0].columns)
 
 
-def ours_best(v: View, defenses: Iterable[str]) -> tuple[bool, str]:
-    """Whether ours has the best simultaneous performance, on average over ratios with attackers.
+Compute = Callable[[View], pd.DataFrame]
 
-    A defense that is best in one metric and poor in another is far behind the best in its worst
-    metric; the best simultaneous performance is the one that is least far behind there.
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure, what it says (the first line of its docstring), its unit and what it needs."""
+
+    compute: Compute
+    says: str
+    unit: str
+    frame: str  # of `verdicts.judge`
+    columns: tuple[str, ...]  # instead of the claim's metrics
+    unattacked: bool  # FedAvg without attack is the yardstick
+    each_ratio: bool  # about every ratio of the claim, so that those not run are missed
+
+
+MEASURES: dict[str, Measure] = {}
+
+
+def measure(
+    *columns: str,
+    unit: str = "points",
+    frame: str = "runs",
+    unattacked: bool = False,
+    each_ratio: bool = True,
+) -> Callable[[Compute], Compute]:
+    """Make a function a measure, by its own name."""
+
+    def register(compute: Compute) -> Compute:
+        says = str(compute.__doc__).splitlines()[0].rstrip(".")
+        needs = (frame, columns, unattacked, each_ratio)
+        MEASURES[compute.__name__.replace("_", " ")] = Measure(compute, says, unit, *needs)
+        return compute
+
+    return register
+
+
+@measure()
+def value(v: View) -> pd.DataFrame:
+    """{metrics}."""
+    return v.own(v.claim.metrics[0])
+
+
+# Robustness
+
+
+@measure(unattacked=True)
+def damage(v: View) -> pd.DataFrame:
+    """Points lost to FedAvg without attack, in the worst of {metrics}.
+
+    Infinite if the worst class was lost for it: under half of what it was without attack.
     """
-    tables = [scores(v, metric, defenses, v.attacked) for metric in v.metrics]
-    behind = _largest(table.max() - table for table in tables).mean(axis=1)
-    text = f"points behind the best in its worst metric, average over ratios: {listed(behind)}"
-    return behind[OURS] < behind.drop(OURS).min(), text
+    table = largest([v.losses(metric) for metric in v.metrics])
+    if "worst_class_acc" in v.frame:
+        under_half = v.own("worst_class_acc") < v.unattacked("worst_class_acc") / 2
+        table = table.mask(under_half, np.inf)
+    return table
 
 
-def averages(
-    v: View, defenses: Iterable[str], ratios: Sequence[float], benchmark: str = ""
-) -> pd.DataFrame:
-    """Each metric's score, averaged over the ratios: defenses x metrics."""
-    return pd.DataFrame(
-        {m: scores(v, m, defenses, ratios, benchmark).mean(axis=1) for m in v.metrics}
-    )
+@measure(unattacked=True)
+def steps(v: View) -> pd.DataFrame:
+    """Points lost more than at the ratio before, in the worst of {metrics}."""
+    return damage(v).diff(axis=1).iloc[:, 1:]
 
 
-def overall(v: View, defenses: Iterable[str], benchmark: str = "") -> pd.Series:
-    """The score averaged over all metrics and the ratios with attackers, per defense."""
-    return averages(v, defenses, v.attacked, benchmark).mean(axis=1)
+@measure(unattacked=True)
+def lopsided(v: View) -> pd.DataFrame:
+    """Points by which {metrics} did well and the rest failed, against FedAvg without attack."""
+    well = [v.losses(m) - ROBUST for m in v.metrics]
+    failed = [ROBUST - v.losses(m) for m in METRICS if m not in v.metrics and m in v.frame]
+    return -largest(well + failed)
 
 
-def apart(v: View, one: tuple[str, str], other: tuple[str, str], ratios: Sequence[float]) -> float:
-    """The mean difference over the ratios, in the metric where it is largest.
+@measure("src_acc", unit="", unattacked=True)
+def lost_class(v: View) -> pd.DataFrame:
+    """Share of seeds in which the source class is lost."""
+    classes, without = BENCHMARKS[v.claim.benchmark].classes, v.unattacked("src_acc")
+    return v.own("src_acc").map(lambda src_acc: float(bool(lost(src_acc, without, classes))))
 
-    `one` and `other` are a benchmark and a defense each.
+
+@measure()
+def simultaneous_lead(v: View) -> pd.DataFrame:
+    """Points ahead of the next, each in its worst of {metrics}.
+
+    Who is least far behind the best there has the best simultaneous performance.
     """
-
-    def of(metric: str, benchmark: str, defense: str) -> np.ndarray:
-        return scores(v, metric, [defense], ratios, benchmark).to_numpy()
-
-    return max(float(np.abs(of(m, *one) - of(m, *other)).mean()) for m in v.metrics)
-
-
-def alike(v: View, one: str, other: str, ratios: Sequence[float], limit: float) -> tuple[bool, str]:
-    """Whether two defenses do the same, up to `limit`."""
-    far = apart(v, (v.benchmark, one), (v.benchmark, other), ratios)
-    text = f"mean points apart in the worst metric: {100 * far:.1f}"
-    return far <= limit, f"{text}; the same up to {100 * limit:g}"
+    scores = [score(m, v.table(m, v.claim.methods + v.claim.others)) for m in v.metrics]
+    behind = largest([table.max() - table for table in scores])
+    name = v.claim.methods[0]
+    return pd.DataFrame({r: lead(behind[r], name, POINT) for r in v.ratios}, index=[name])
 
 
-def _largest(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    tables = list(tables)
-    largest = np.maximum.reduce([table.to_numpy() for table in tables])
-    return pd.DataFrame(largest, index=tables[0].index, columns=tables[0].columns)
+@measure()
+def ahead(v: View) -> pd.DataFrame:
+    """{methods} above {others}, mean over the ratios.
+
+    The worst of the one above the best of the other, metric by metric.
+    """
+    gap = v.averages(v.claim.methods).min() - v.averages(v.claim.others).max()
+    return gap.to_frame("")
 
 
-def show(table: pd.DataFrame) -> str:
-    """A table of defenses x ratios in one line, in points."""
-    rows = (f"{label(name)} {_points(row)}" for name, row in table.iterrows())
-    return f"at {percents(table.columns)}: {', '.join(rows)}"
+@measure()
+def ahead_overall(v: View) -> pd.DataFrame:
+    """{methods} above {others}, mean over {metrics} and the ratios."""
+    own, others = (v.averages(m).mean(axis=1) for m in (v.claim.methods, v.claim.others))
+    return pd.DataFrame({"": own.min() - others.max()}, index=["all metrics"])
 
 
-def filtered(caught: pd.DataFrame, wronged: pd.DataFrame) -> str:
-    """Who was dropped, in one line."""
-    return f"percent dropped in all rounds, attackers {show(caught)}; honest peers {show(wronged)}"
+@measure()
+def apart(v: View) -> pd.DataFrame:
+    """Mean points apart, in the worst of {metrics}.
+
+    From another method, or from the same one in another benchmark.
+    """
+    gaps = []
+    for metric in v.metrics:
+        other = v.table(metric, v.claim.others or v.claim.methods, v.claim.against)
+        gap = score(metric, v.own(metric)) - score(metric, other).to_numpy()
+        gaps.append(gap.abs().mean(axis=1).to_frame(""))
+    return largest(gaps)
 
 
-METRIC_LABELS = {
-    "test_error": "exp(-TE)",
-    "all_acc": "All-Acc",
-    "src_acc": "Src-Acc",
-    "asr": "ASR",
-}
+@measure()
+def change(v: View) -> pd.DataFrame:
+    """Above the other benchmark in {metrics}, mean over them and the ratios."""
+    here, there = (v.averages(v.claim.methods, b) for b in (v.claim.benchmark, v.claim.against))
+    return (here - there).mean(axis=1).to_frame("")
 
 
-def listed(values: pd.Series) -> str:
-    """One number per defense in one line, in points."""
-    return ", ".join(f"{label(name)} {_points([value])}" for name, value in values.items())
+# Stability
 
 
-def points(limit: float) -> str:
-    """A threshold in words."""
-    return f"{100 * limit:g} points"
+@measure("cv", unit="", unattacked=True)
+def cv_above(v: View) -> pd.DataFrame:
+    """CV above that of FedAvg without attack, as a share of it (of 0.27 at least)."""
+    return (v.own("cv") - v.unattacked("cv")) / max(v.unattacked("cv"), CV_SCALE)
 
 
-def _points(values: Iterable[float]) -> str:
-    return "/".join(f"{100 * value:.1f}" for value in values)
+@measure("cv", unit="", unattacked=True)
+def cv_rise(v: View) -> pd.DataFrame:
+    """CV above that without attack.
+
+    Only where there is one: a Src-Acc of zero in every round is lost, not unstable.
+    """
+    table = v.own("cv") - v.unattacked("cv")
+    return table.mask(np.isinf(table))
 
 
-def label(defense: str) -> str:
-    """A defense's name in figures."""
-    return get_defense(defense).label
+@measure("cv", unit="")
+def cv_lead(v: View) -> pd.DataFrame:
+    """CV below the smallest other."""
+    table, name = v.table("cv", v.claim.methods + v.claim.others), v.claim.methods[0]
+    leads = {r: lead(table[r], name, CV_DIGITS) for r in v.ratios}
+    return pd.DataFrame(leads, index=[v.claim.benchmark])
+
+
+@measure("src_acc", frame="rounds", unattacked=True)
+def curve_distance(v: View) -> pd.DataFrame:
+    """Points between Src-Acc and that of FedAvg without attack, mean over the rounds."""
+    without = v.curve("src_acc", "fedavg", 0.0)
+    methods = v.claim.methods + v.claim.others
+    far = {m: (v.curve("src_acc", m, v.ratios[0]) - without).abs().mean() for m in methods}
+    return pd.Series(far, dtype=float).to_frame("")
+
+
+@measure("src_acc", frame="rounds", unattacked=True)
+def curve_lead(v: View) -> pd.DataFrame:
+    """Points closer to the Src-Acc of FedAvg without attack than the next method."""
+    name = v.claim.methods[0]
+    return pd.DataFrame({"": lead(curve_distance(v)[""], name, POINT)}, index=[name])
+
+
+# Running times, and magnitudes of gradients
+
+
+@measure("per_round", unit="times", frame="timed", each_ratio=False)
+def seconds(v: View) -> pd.DataFrame:
+    """Seconds of an aggregation relative to its own, mean over the ratios."""
+    own, others = (v.table("per_round", m).mean(axis=1) for m in (v.claim.methods, v.claim.others))
+    return (others / own.iloc[0]).to_frame("")
+
+
+@measure("relevant", "non_relevant", unit="times", frame="rounds")
+def magnitude_ratio(v: View) -> pd.DataFrame:
+    """Magnitude of relevant to that of other neurons, in every round."""
+    quotients = {}
+    for ratio in v.ratios:
+        relevant, other = (
+            v.curve(n, v.claim.methods[0], ratio) for n in ("relevant", "non_relevant")
+        )
+        quotients[f"{ratio:g}%"] = relevant / other
+    return pd.DataFrame(quotients).T
+
+
+@measure("non_relevant", unit="", frame="rounds")
+def magnitude_left(v: View) -> pd.DataFrame:
+    """Share of the largest round's magnitude that is left in the last rounds.
+
+    Not of the first round's, in which the gradient may still be tiny.
+    """
+    curves = {r: v.curve("non_relevant", v.claim.methods[0], r) for r in v.ratios}
+    left = {r: c.tail(averaged_rounds(len(c))).mean() / c.max() for r, c in curves.items()}
+    return pd.DataFrame(left, index=["non-relevant neurons"])

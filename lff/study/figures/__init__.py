@@ -1,23 +1,22 @@
-"""One function per figure of the study; each takes a table and returns a matplotlib Figure.
+"""One function per figure of the study; each takes a frame and a caption and returns a Figure.
 
-The tables are what is saved as CSV beside each figure, so a figure can always be redrawn.
+The frame is what is saved as CSV beside the figure, so that it can always be redrawn.
 """
 
-from lff.study.figures.filtering import filtering
-from lff.study.figures.gradients import components, components_extreme, magnitudes
-from lff.study.figures.robustness import robustness
-from lff.study.figures.runtime import runtime
-from lff.study.figures.setup import class_shares
-from lff.study.figures.stability import stability
-from lff.study.figures.verdict import paper_vs_ours
+from lff.study.figures.results import PANEL_ORDER, paper_against_ours, robustness, runtime
+from lff.study.figures.style import journal
+from lff.study.figures.training import dropped_by_round, magnitudes, stability
+from lff.study.figures.updates import class_shares, components, components_extreme
 
 __all__ = [
+    "PANEL_ORDER",
     "class_shares",
     "components",
     "components_extreme",
-    "filtering",
+    "dropped_by_round",
+    "journal",
     "magnitudes",
-    "paper_vs_ours",
+    "paper_against_ours",
     "robustness",
     "runtime",
     "stability",

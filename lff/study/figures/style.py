@@ -2,93 +2,69 @@
 
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-# Okabe and Ito's palette, told apart by readers with any color vision; in print the markers,
-# hatches and line styles do the same without color.
+# Okabe and Ito's palette, told apart by readers with any color vision, with a darker yellow.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#8A7A00", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-
+GRAY = "0.6"
+Look = dict[str, Any]  # of a curve or its markers, as keyword arguments of matplotlib
+REFERENCE: Look = {"color": "0.75", "linewidth": 2.5, "zorder": 0}  # FedAvg without attack
 WIDTH = 7.0  # inches: the text width of a two-column page
 
-
-@dataclass(frozen=True)
-class Look:
-    """The color, marker and dashes of one curve."""
-
-    color: str
-    marker: str
-    dashes: str | tuple = "-"
-
-    def line(self) -> dict:
-        """As keyword arguments of `Axes.plot`."""
-        return {**self.points(), "linestyle": self.dashes}
-
-    def points(self) -> dict:
-        """The same for points without a line; thin shapes are larger, to look alike."""
-        size = {"*": 6.5, "P": 5, "X": 5}.get(self.marker, 4)
-        return {"color": self.color, "marker": self.marker, "markersize": size, "linestyle": ""}
-
-
-METHODS = {
-    "fedavg": Look(BLACK, "o", "-"),
-    "median": Look(SKY, "s", "--"),
-    "repeated_median": Look(YELLOW, "D", ":"),
-    "trimmed_mean": Look(GREEN, "^", "-."),
-    "multi_krum": Look(ORANGE, "v", (0, (5, 1))),
-    "foolsgold": Look(PURPLE, "P", (0, (3, 1, 1, 1))),
-    "lfighter": Look(RED, "*", "-"),
+METHODS: dict[str, Look] = {
+    "fedavg": {"color": BLACK, "marker": "o"},
+    "median": {"color": SKY, "marker": "s"},
+    "repeated_median": {"color": YELLOW, "marker": "D"},
+    "trimmed_mean": {"color": GREEN, "marker": "^"},
+    "multi_krum": {"color": ORANGE, "marker": "v"},
+    "foolsgold": {"color": PURPLE, "marker": "P"},
+    "lfighter": {"color": RED, "marker": "*"},
 }
-_OTHERS = [Look(BLUE, "X", "--"), Look(GREEN, "<", ":"), Look(PURPLE, ">", "-.")]
+OTHERS: tuple[Look, ...] = (
+    {"color": BLUE, "marker": "X"},
+    {"color": GREEN, "marker": "<"},
+    {"color": PURPLE, "marker": ">"},
+)
 
-GOOD, BAD = Look(BLUE, "o"), Look(RED, "X")
-METRICS = {
-    "src_acc": ("Src-Acc", Look(BLUE, "o", "-")),
-    "asr": ("ASR", Look(RED, "X", "--")),
-    "test_error": ("TE \N{MULTIPLICATION SIGN} 10", Look(BLACK, "^", ":")),
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "lines.linewidth": 1.3,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "hatch.linewidth": 0.5,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
 }
 
 
-def look(method: str, others: list[str] | None = None) -> Look:
-    """The look of a method: the same in every figure; a user's own get the free ones in turn."""
-    if method in METHODS:
-        return METHODS[method]
-    mine = sorted(name for name in others or [method] if name not in METHODS)
-    return _OTHERS[mine.index(method) % len(_OTHERS)]
+def look(method: str, methods: Iterable[str]) -> Look:
+    """The color and marker of a method: the same in every figure; others than the paper's get the
+    free ones in turn."""
+    others = [name for name in methods if name not in METHODS]
+    return METHODS.get(method) or OTHERS[others.index(method) % len(OTHERS)]
 
 
 @contextmanager
 def journal() -> Iterator[None]:
     """Draw in the journal's style, and leave the user's matplotlib settings as they were."""
-    with mpl.rc_context():
-        mpl.rcParams.update(
-            {
-                "font.size": 8,
-                "axes.titlesize": 8.5,
-                "axes.labelsize": 8,
-                "legend.fontsize": 7.5,
-                "legend.handlelength": 3,
-                "xtick.labelsize": 7.5,
-                "ytick.labelsize": 7.5,
-                "lines.linewidth": 1.3,
-                "axes.linewidth": 0.7,
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-                "axes.grid": False,
-                "hatch.linewidth": 0.5,
-                "pdf.fonttype": 42,
-                "savefig.dpi": 200,
-            }
-        )
+    with mpl.rc_context(STYLE):
         yield
 
 
@@ -105,30 +81,31 @@ class StudyFigure(Figure):
         return picture.getvalue(), {"alt": " ".join(self.get_supxlabel().split())}
 
 
-def new_figure(width: float, height: float) -> StudyFigure:
-    """A figure of this size in inches."""
-    return StudyFigure(figsize=(width, height), layout="constrained")
+def new_figure(width: float, height: float, caption: str) -> StudyFigure:
+    """A figure of this size in inches, with its caption below: what it was made from."""
+    figure = StudyFigure(figsize=(width, height), layout="constrained")
+    letters = int(20 * width)  # of this size that fit a line
+    wrapped = textwrap.fill(caption, letters, break_on_hyphens=False)
+    figure.supxlabel(wrapped, fontsize=6.5, color="0.35", x=0.01, ha="left")
+    return figure
+
+
+def panels(figure: Figure, number: int, columns: int) -> list[Axes]:
+    """So many axes in rows of `columns`; the rest of the last row stays empty."""
+    rows = -(-number // columns)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for empty in range(number, rows * columns):
+        axes.flat[empty].set_visible(False)
+        axes[-2, empty % columns].tick_params(labelbottom=True)
+    return list(axes.flat[:number])
 
 
 def round_axis(ax: Axes) -> None:
-    """Label the x axis with rounds, which are whole numbers."""
+    """Label the x axis with rounds, which are whole numbers counted from 1."""
     ax.set_xlabel("round")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
 
 
-def not_run(ax: Axes, x: float) -> None:
-    """Say at `x` that there is no run: a gap is seen, not taken for a zero."""
-    place = {"rotation": 90, "ha": "center", "va": "bottom", "transform": ax.get_xaxis_transform()}
-    ax.text(x, 0.04, "not run", fontsize=5.5, color="0.45", **place)
-
-
-def band_note(table: pd.DataFrame) -> str:
-    """What bands are, for the caption of a figure that draws them."""
-    return "; mean of the seeds, bands and bars: their range" if table["seed"].nunique() > 1 else ""
-
-
-def caption(figure: Figure, text: str) -> None:
-    """Say below the axes what the figure was made from: scale, data, seeds, number of runs."""
-    letters = int(20 * figure.get_figwidth())  # of this size that fit a line
-    wrapped = textwrap.fill(text, letters, break_on_hyphens=False)
-    figure.supxlabel(wrapped, fontsize=6.5, color="0.35", x=0.01, ha="left")
+def not_run(ax: Axes, x: float, y: float, **place: Any) -> None:
+    """Say in a place that there is no run: a gap is seen, not taken for a zero."""
+    ax.text(x, y, "not run", fontsize=5.5, color="0.45", **place)

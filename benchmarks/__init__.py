@@ -1,1 +1,0 @@
-"""Speed, as ratios measured side by side in one process: `make bench`."""

@@ -1,1 +1,0 @@
-"""Faults on purpose: kills, interrupts, full and read-only disks, counted: `make chaos`."""

@@ -1,0 +1,195 @@
+"""The federation of an experiment: data, peers, model, attack and rule put together."""
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from lff import fast
+from lff.analysis import principal_components, views
+from lff.attacks import ATTACKS, choose_attackers, number_of_attackers, source_class_holders
+from lff.data import Dataset, as_dataset, load
+from lff.defenses import DEFENSES, Rule
+from lff.errors import InputError, unknown
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.experiment import Experiment
+from lff.federation import HOOKS, Entry, Federation, compact
+from lff.models import FlatModel, build_model
+from lff.partition import partition
+from lff.registry import parse_options
+from lff.seeds import numpy_generator, seeded, stream
+from lff.training import Examples, LocalTraining
+
+DEVICES = ("auto", "cpu", "cuda")
+SHOWN_ROUNDS = 12
+
+
+def build(
+    e: Experiment,
+    device: torch.device | str = "cpu",
+    data: Dataset | None = None,
+    *,
+    engine: str = "auto",
+    workers: int = 1,
+) -> Federation:
+    """The federation of an experiment, before its first round; `data` is its data set if loaded.
+
+    Everything random (partition, attackers, initial model, selection) depends on the seed alone,
+    so that defenses are compared on the same peers, attackers and starting point.
+    """
+    device = torch.device(device)
+    data = (data or dataset(e)).to(device)
+    peers, attackers = make_peers(e, data)
+    plain = make_model(e, data).to(device)
+    module = fast.accelerate(copy.deepcopy(plain), device)
+    model = FlatModel(module, BENCHMARKS[e.benchmark].output_layer, device)
+    attack = ATTACKS[e.attack].create(**parse_options(e.attack_options))
+    training = LocalTraining(
+        local_epochs=e.local_epochs,
+        batch_size=e.batch_size,
+        learning_rate=e.learning_rate,
+        optimizer=e.optimizer,
+        momentum=e.momentum,
+        weight_decay=e.weight_decay,
+    )
+    federation = Federation(
+        peers,
+        test_examples(e, data),
+        model,
+        source_class=e.source_class,
+        target_class=e.target_class,
+        training=training,
+        rule=make_rule(e),
+        attack=attack,
+        attackers=attackers,
+        attacker_ratio=e.attackers / 100,
+        fraction=e.fraction,
+        seed=e.seed,
+        hooks=[
+            partial(components, rounds=rounds_shown(e.rounds)),
+            *(HOOKS[name].factory for name in e.hooks.split(",") if name),
+        ],
+    )
+    federation.trainer = fast.choose_trainer(
+        engine,
+        workers,
+        model=model,
+        plain=plain,
+        training=training,
+        peers=federation.peers,
+        own_loss=bool(attackers) and hasattr(attack, "loss"),
+    )
+    return federation
+
+
+def dataset(e: Experiment) -> Dataset:
+    """The data set of an experiment's benchmark."""
+    known = BENCHMARKS[e.benchmark]
+    if isinstance(known.data, str):
+        return load(known.data, data=e.data, vocabulary=e.vocabulary)
+    return as_dataset(known.data(), name=known.name)
+
+
+def make_model(e: Experiment, data: Dataset) -> nn.Module:
+    """The freshly initialized model of an experiment; the same seed gives the same weights."""
+    known = BENCHMARKS[e.benchmark]
+    seed = stream(e.seed, "model")
+    if isinstance(known.model, str):
+        sizes = {"classes": len(data.classes), "vocabulary": data.vocabulary, "width": e.width}
+        return build_model(known.model, **sizes, seed=seed)
+    with seeded(seed):
+        return known.model()
+
+
+def make_rule(e: Experiment) -> Rule:
+    """The rule of an experiment: the fast form of a defense of ours, if there is one."""
+    known = DEFENSES[e.defense]
+    rule = known.create(**parse_options(e.defense_options))
+    if known.factory.__module__.startswith("lff.defenses.") and known.name in fast.RULES:
+        rule = partial(fast.RULES[known.name])
+        rule.needs = known.needs  # type: ignore[attr-defined]
+    return rule
+
+
+def test_examples(e: Experiment, data: Dataset) -> Examples:
+    """The test examples, the same for every seed."""
+    size = _size("test_examples", e.test_examples, len(data.test_y))
+    chosen = numpy_generator(0, "test examples").permutation(len(data.test_y))[:size]
+    rows = torch.from_numpy(np.sort(chosen)).to(data.test_y.device)
+    return Examples(data.test_x[rows], data.test_y[rows])
+
+
+def make_peers(e: Experiment, data: Dataset) -> tuple[list[Examples], list[int]]:
+    """The training examples divided among the peers, and which of these attack."""
+    labels = data.train_y.cpu().numpy()
+    size = _size("examples", e.examples, len(labels))
+    if e.batch_size > size:
+        raise InputError(
+            f"batch_size must be between 1 and {size}, the number of training examples, "
+            f"not {e.batch_size}"
+        )
+    used = numpy_generator(e.seed, "examples").permutation(len(labels))[:size]
+    rng = numpy_generator(e.seed, "partition")
+    shares = partition(labels[used], e.peers, e.distribution, rng, alpha=e.alpha)
+    held = [used[share] for share in shares]
+    peer_labels = [labels[own] for own in held]
+    # In Extreme the ratio counts among the holders of the source class: 4 of 10 are 40%.
+    holders = len(source_class_holders(peer_labels, e.source_class))
+    among = holders if e.distribution == "extreme" else e.peers
+    count = number_of_attackers(e.attackers / 100, among)
+    rng = numpy_generator(e.seed, "attackers")
+    attackers = choose_attackers(peer_labels, e.source_class, count, rng)
+    rows = [torch.from_numpy(own).to(data.train_y.device) for own in held]
+    return [Examples(data.train_x[own], data.train_y[own]) for own in rows], attackers
+
+
+def _size(name: str, asked: int, there: int) -> int:
+    if asked > there:
+        raise InputError(f"{name} must be between 1 and {there} (or 0 for all), not {asked}")
+    return asked or there
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; `auto` is a GPU if there is one."""
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' asked for, but torch finds no GPU; choose 'cpu' or 'auto'")
+    return torch.device(name)
+
+
+def rounds_shown(rounds: int) -> list[int]:
+    """The rounds, counted from 0, whose components a record keeps: all of twelve or fewer, else
+    twelve that lie denser at the start, when defenses decide whom to trust."""
+    if rounds <= SHOWN_ROUNDS:
+        return list(range(rounds))
+    spread = np.geomspace(1, rounds, SHOWN_ROUNDS)
+    chosen = np.maximum(np.round(spread).astype(int), np.arange(1, SHOWN_ROUNDS + 1))
+    return [int(number) - 1 for number in chosen]
+
+
+def components(federation: Federation, entry: Entry, *, rounds: Sequence[int]) -> Entry:
+    """A hook: two principal components of the peers' gradients of the source and the target neuron,
+    and of the neurons that the rule looked at if they are others; too few peers have none."""
+    if entry["round"] not in rounds:
+        return {}
+    updates, neurons = federation.updates, federation.decision.saw.get("neurons", ())
+    pairs = [sorted((federation.source_class, federation.target_class))]
+    if len(neurons) == 2 and sorted(neurons) not in pairs:
+        pairs.append(sorted(neurons))
+    bad = np.isin(updates.peers, federation.attackers)
+    shown = []
+    for i, j in pairs if len(updates) > 2 else []:
+        found = principal_components(views(updates, i, j)["relevant neurons"], bad)
+        numbers = {
+            "points": found.points.tolist(),
+            "explained": found.explained,
+            "silhouette": found.silhouette,
+        }
+        shown.append({"neurons": [i, j], **compact(numbers, digits=3)})
+    return {"components": shown}

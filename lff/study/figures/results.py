@@ -1,0 +1,185 @@
+"""What became of the runs: robustness, running time, and the paper's numbers against ours."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+from lff.experiments.experiment import Experiment
+from lff.study.figures import style
+from lff.study.figures.style import REFERENCE, WIDTH, Look, journal, new_figure, not_run
+from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
+
+PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
+RATES: dict[str, Look] = {
+    "all_acc": {"label": "All-Acc", "color": style.GRAY, "marker": "s", "linestyle": ":"},
+    "src_acc": {"label": "Src-Acc", "color": style.BLUE, "marker": "o", "linestyle": "-"},
+    "asr": {"label": "ASR", "color": style.RED, "marker": "X", "linestyle": "--"},
+}
+TE: Look = {"color": style.BLACK, "marker": "^", "linestyle": "-"}
+ORACLE: Look = {"label": "Src-Acc of the oracle", "color": style.GREEN, "linestyle": ":"}
+
+
+def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None = None) -> Figure:
+    """All-Acc, Src-Acc and ASR against the attacker ratio, one panel per method, TE below it.
+
+    `runs` are those of one benchmark. A dot is a seed, lines go through the medians. Src-Acc of
+    FedAvg without attack is the wide gray line; that of the oracle, which drops exactly the
+    attackers, is dotted, where it was run. A ratio that other methods were run at, or a method
+    of `methods` without a run, is left empty and says so.
+    """
+    there = set(runs["defense"])
+    if methods is None:
+        others = defenses_in_order(there - {*PANEL_ORDER, "oracle"})
+        methods = [*(m for m in PANEL_ORDER if m in there), *others]
+    ratios = np.array(sorted(runs["attackers"].unique()), dtype=float)
+    wide = runs["test_error"].max() > 20 * runs["test_error"].min()
+    columns = min(3, len(methods))
+    rows = -(-len(methods) // columns)
+    with journal():
+        note = "; dots: seeds, lines: their median" if runs["seed"].nunique() > 1 else ""
+        figure = new_figure(WIDTH, 2.35 * rows + 0.75, caption + note)
+        grid = figure.subplots(
+            2 * rows, columns, squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1] * rows
+        )
+        for ax in grid[-2:, (len(methods) - 1) % columns + 1 :].flat:
+            ax.set_visible(False)
+        for i, method in enumerate(methods):
+            rates, error = grid[2 * (i // columns) :, i % columns][:2]
+            _rates_panel(rates, runs, method, ratios)
+            _median_and_seeds(error, runs[runs["defense"] == method], "test_error", ratios, TE)
+            error.set_yscale("log")
+            error.yaxis.set_major_locator(LogLocator(numticks=3) if wide else MaxNLocator(3))
+            error.yaxis.set_major_formatter("{x:g}")
+            error.yaxis.set_minor_locator(NullLocator())
+            error.set_xticks(ratios)
+            if i + columns >= len(methods):
+                error.set_xlabel("attacker ratio (%)")
+                error.tick_params(labelbottom=True)
+            if i % columns == 0:
+                rates.set_ylabel("percent")
+                error.set_ylabel("TE")
+        shown = [*RATES.values(), {"label": "Src-Acc of FedAvg without attack", **REFERENCE}]
+        shown += [ORACLE] if "oracle" in there else []
+        handles = [Line2D([], [], markersize=4, **look) for look in shown]
+        figure.legend(handles=handles, loc="outside upper center", ncols=5)
+    return figure
+
+
+def _rates_panel(ax: Axes, runs: pd.DataFrame, method: str, ratios: np.ndarray) -> None:
+    percent = runs.assign(**{metric: 100 * runs[metric] for metric in RATES})
+    here = percent[percent["defense"] == method]
+    reference = percent[(percent["defense"] == "fedavg") & (percent["attackers"] == 0)]
+    if len(reference):
+        ax.axhline(reference["src_acc"].median(), **REFERENCE)
+    oracle = percent[percent["defense"] == "oracle"].groupby("attackers")["src_acc"].median()
+    ax.plot(ratios, oracle.reindex(ratios), **ORACLE)
+    for shift, (metric, look) in zip((-1.2, 0, 1.2), RATES.items(), strict=True):
+        _median_and_seeds(ax, here, metric, ratios, look, shift)
+    for ratio in sorted(set(ratios) - set(here["attackers"])):
+        place: Look = {"ha": "center", "va": "bottom", "rotation": 90}
+        not_run(ax, ratio, 0.04, transform=ax.get_xaxis_transform(), **place)
+    ax.set(title=defense_label(method), ylim=(-3, 103), xlim=(-4, ratios.max(initial=0) + 4))
+
+
+def _median_and_seeds(
+    ax: Axes,
+    runs: pd.DataFrame,
+    metric: str,
+    ratios: np.ndarray,
+    look: Look,
+    shift: float = 0,
+) -> None:
+    """A dot per seed, beside those of other metrics, and a line with gaps through the medians."""
+    medians = runs.groupby("attackers")[metric].median().reindex(ratios)
+    dots = look | {"linestyle": "", "markersize": 3, "alpha": 0.5, "clip_on": False}
+    ax.plot(runs["attackers"] + shift, runs[metric], **dots)
+    ax.plot(ratios + shift, medians, **look | {"marker": "", "zorder": 3})
+
+
+def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) -> Figure:
+    """Seconds of aggregation over all rounds of a run, one panel per benchmark.
+
+    A dot is a seed, the mean over its attacker ratios; the line is their range. What was `asked`
+    for and not run says so.
+    """
+    wanted = {*zip(runs["benchmark"], runs["defense"], strict=True)}
+    wanted |= {(e.benchmark, e.defense) for e in asked}
+    benchmarks = benchmarks_in_order(benchmark for benchmark, _ in wanted)
+    methods = defenses_in_order(method for _, method in wanted)
+    key = ["benchmark", "defense", "seed"]
+    seconds = runs.groupby(key, as_index=False)["aggregation_seconds"].mean()
+    palette = {method: style.look(method, methods)["color"] for method in methods}
+    columns = min(3, len(benchmarks))
+    rows = -(-len(benchmarks) // columns)
+    with journal():
+        note = "; dots: seeds, each the mean over its attacker ratios"
+        figure = new_figure(WIDTH, (0.16 * len(methods) + 0.6) * rows + 0.5, caption + note)
+        axes = style.panels(figure, len(benchmarks), columns)
+        for ax, benchmark in zip(axes, benchmarks, strict=True):
+            here = seconds[seconds["benchmark"] == benchmark]
+            ax.set_xscale("log")
+            sns.stripplot(
+                here, x="aggregation_seconds", y="defense", hue="defense", order=methods, ax=ax,
+                palette=palette, hue_order=methods, legend=False, jitter=False, size=4, alpha=0.8,
+            )  # fmt: skip
+            ends = here.groupby("defense")["aggregation_seconds"].agg(["min", "max"])
+            ends = ends.reindex(methods)
+            ax.hlines(range(len(methods)), ends["min"], ends["max"], color=style.GRAY, zorder=0)
+            for i, method in enumerate(methods):
+                if (benchmark, method) in wanted and pd.isna(ends.loc[method, "min"]):
+                    not_run(ax, 0.02, i, transform=ax.get_yaxis_transform(), va="center")
+            ax.set_yticks(range(len(methods)), [defense_label(method) for method in methods])
+            ax.set(title=benchmark_label(benchmark), ylabel="", xlabel="seconds of aggregation")
+            ax.grid(axis="x", color="0.92", linewidth=0.6)
+            ax.set_axisbelow(True)
+    return figure
+
+
+def paper_against_ours(table: pd.DataFrame, caption: str) -> Figure:
+    """Src-Acc and ASR as the paper reports them (x) and as we find them (y); equal on the diagonal.
+
+    `table` is `lff.study.comparison.compare` of both, as fractions. Larger markers are larger
+    attacker ratios; lines are the range of the seeds. Cells without a run are left out.
+    """
+    rates = {"src_acc": "Src-Acc", "asr": "ASR"}
+    benchmarks = benchmarks_in_order(table["benchmark"])
+    methods = defenses_in_order(table["defense"])
+    number = int(table["src_acc_ours"].notna().sum())
+    note = f"; {number} of {len(table)} cells that the paper shows; larger markers: more attackers"
+    with journal():
+        figure = new_figure(WIDTH, 2.7 * len(rates) + 0.6, caption + note)
+        axes = figure.subplots(len(rates), len(benchmarks), squeeze=False, sharex=True, sharey=True)
+        for row, (metric, label) in zip(axes, rates.items(), strict=True):
+            for ax, benchmark in zip(row, benchmarks, strict=True):
+                here = table[(table["benchmark"] == benchmark) & table[f"{metric}_ours"].notna()]
+                ax.plot([0, 100], [0, 100], color="0.75", linewidth=0.8, zorder=0)
+                for method in methods:
+                    look = style.look(method, methods)
+                    _points(ax, here[here["defense"] == method], metric, look)
+                difference = 100 * (here[f"{metric}_ours"] - here[f"{metric}_paper"]).median()
+                text = f"median difference {difference:+.0f}" if len(here) else "not run"
+                ax.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
+                ax.set_title(f"{benchmark_label(benchmark)}, {label}\n{text}")
+            row[0].set_ylabel("ours (%)")
+        for ax in axes[-1]:
+            ax.set_xlabel("paper (%)")
+        handles = [
+            Line2D([], [], linestyle="", label=defense_label(m), **style.look(m, methods))
+            for m in methods
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=7, handlelength=1)
+    return figure
+
+
+def _points(ax: Axes, cells: pd.DataFrame, metric: str, look: Look) -> None:
+    x = 100 * cells[f"{metric}_paper"]
+    mean, low, high = (100 * cells[f"{metric}_ours{part}"] for part in ("", " low", " high"))
+    ax.vlines(x, low, high, color=look["color"], alpha=0.5, linewidth=0.8)
+    sizes = 6 + 0.8 * cells["attackers"]
+    ax.scatter(x, mean, s=sizes, alpha=0.7, linewidths=0, clip_on=False, **look)

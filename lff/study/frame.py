@@ -1,0 +1,260 @@
+"""One tidy frame of all rounds of all records; every table and figure is a `groupby` on it."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lff.defenses import DEFENSES
+from lff.errors import RecordError, unknown
+from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.experiment import Experiment
+from lff.experiments.records import SUFFIX, Record, load, path_of
+from lff.experiments.scales import PAPER_DEFENSES, SCALES
+from lff.metrics import METRICS, PAPER_METRICS, Evaluation, Metric, averaged_rounds
+from lff.paths import results_dir
+
+logger = logging.getLogger("lff")
+
+
+FOUR = tuple(PAPER_METRICS)
+SETTINGS = tuple(setting.name for setting in fields(Experiment))
+SECONDS = ("seconds_training", "seconds_aggregation", "seconds_evaluation")
+CAUGHT = ("true_positives", "false_positives", "present_attackers", "present_honest")
+COLUMNS = (
+    "id", *SETTINGS, "round", *FOUR, *CAUGHT, "relevant", "non_relevant", *SECONDS,
+    "data_source", "saw", "dropped", "confusion",
+)  # fmt: skip
+BY_PEER = ("weights", "scores")  # lists, or null
+NUMBERS = (*FOUR, *CAUGHT, "relevant", "non_relevant", *SECONDS)
+
+Rows = list[dict[str, Any]]
+_parsed: dict[Path, tuple[tuple[int, int], Rows]] = {}  # by path: its time and size, its rounds
+
+
+def rounds(
+    experiments: Iterable[Experiment] | None = None,
+    *,
+    scale: str | None = None,
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """One row per round of every record, or of the records of these `experiments`.
+
+    Rows are sorted by benchmark, attacker ratio, defense and seed, the paper's first. A row has
+    all settings of the experiment; the metrics of the round, as fractions; how many
+    attackers and honest peers were present and dropped; the mean gradient magnitude of the
+    `relevant` output neurons (source and target class) and of the others; the seconds; what the
+    rule `saw` and whom it `dropped`; every registered metric, and every number that a hook gave.
+    `attrs["missing"]` has the ids of the experiments without a
+    record. A file is parsed once in a process, unless it changes. A broken one is an error if it
+    was asked for; else it is named and passed over.
+    """
+    if scale is not None and scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    if experiments is None:
+        home = Path(folder or results_dir())
+        paths, missing = sorted(home.glob(f"{scale or '*'}/*{SUFFIX}")), []
+    else:
+        asked = dict.fromkeys(e for e in experiments if scale in (None, e.scale))
+        where = {e: path_of(e, folder) for e in asked}
+        paths = [path for path in where.values() if path.exists()]
+        missing = [e.id for e, path in where.items() if not path.exists()]
+    rows = [row for path in paths for row in _rows_of(path, passing=experiments is None)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    further = [name for name in names if name not in (*COLUMNS, "patched")]
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *further])
+    frame = frame.astype(dict.fromkeys([*NUMBERS, *further], float))
+    for name, metric in METRICS.items():
+        frame[name] = np.array([_measured(row, metric.factory) for row in rows], dtype=float)
+    frame = frame.sort_values(
+        ["benchmark", "scale", "attackers", "defense", "seed", "id", "round"],
+        key=_rank,
+        ignore_index=True,
+    )
+    frame.attrs["missing"] = missing
+    return frame
+
+
+def load_rounds(
+    experiments: Iterable[Experiment] | None = None,
+    *,
+    scale: str | None = None,
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """`rounds`, with a warning that says how many of the `experiments` have no record."""
+    asked = None if experiments is None else list(experiments)
+    frame = rounds(asked, scale=scale, folder=folder)
+    missing = frame.attrs["missing"]
+    if missing:
+        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        logger.warning(
+            "%d of %d runs have no record: %s", len(missing), len(set(asked or ())), some
+        )
+    return frame
+
+
+def load_runs(
+    experiments: Iterable[Experiment] | None = None,
+    *,
+    scale: str | None = None,
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """One row per run of every record, or of the records of these `experiments`: see `runs`."""
+    return runs(load_rounds(experiments, scale=scale, folder=folder))
+
+
+def runs(rounds: pd.DataFrame) -> pd.DataFrame:
+    """One row per run: its settings, the metrics averaged over its last rounds, and the rest.
+
+    `cv` is the coefficient of variation of Src-Acc over all rounds, NaN where Src-Acc was zero in
+    every round. The rates of true and false positives are shares of all attackers and honest peers
+    present in any round.
+    """
+    table = rounds.drop_duplicates("id")[["id", *SETTINGS]].set_index("id")
+    every = rounds.groupby("id", sort=False)
+    averaged = rounds["rounds"].map(averaged_rounds).astype(int)
+    last = rounds[rounds["round"] >= rounds["rounds"] - averaged].groupby("id", sort=False)
+    for metric in (*FOUR, *(name for name in rounds if name not in COLUMNS)):
+        table[metric] = last[metric].mean(skipna=False)
+    table["worst_src_acc"] = last["src_acc"].min(skipna=False)
+    src_acc = every["src_acc"]
+    table["cv"] = src_acc.std(skipna=False) / src_acc.mean(skipna=False)
+    total = every[[*CAUGHT, *SECONDS]].sum()
+    table["true_positive_rate"] = total["true_positives"] / total["present_attackers"]
+    table["false_positive_rate"] = total["false_positives"] / total["present_honest"]
+    table["aggregation_seconds"] = total["seconds_aggregation"]
+    table["seconds"] = total[list(SECONDS)].sum(axis=1)
+    table["data_source"] = every["data_source"].first()
+    table = table.reset_index()
+    table.attrs["missing"] = list(rounds.attrs.get("missing", []))
+    return table
+
+
+def observations(looks: Iterable[tuple[Experiment, pd.DataFrame]]) -> pd.DataFrame:
+    """Looks inside a round of several experiments as one frame, with the experiments' settings.
+
+    Each table names in its `attrs` the `round` it looks into and the `data_source`.
+    """
+    frames = [
+        table.assign(
+            id=e.id,
+            **asdict(e),
+            data_source=table.attrs["data_source"],
+            observed_round=table.attrs["round"],
+        )
+        for e, table in looks
+    ]
+    for table in frames:
+        table.attrs = {}
+    names = ["id", *SETTINGS, "data_source", "observed_round"]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=names)
+
+
+def benchmark_label(name: str) -> str:
+    """How tables and figures call a benchmark: its label, or its name if it is not registered."""
+    return BENCHMARKS.label(name)
+
+
+def defense_label(name: str) -> str:
+    """How tables and figures call a defense: its label, or its name if it is not registered."""
+    return DEFENSES.label(name)
+
+
+def benchmarks_in_order(names: Iterable[str]) -> list[str]:
+    """Each benchmark once, the registered ones in their order, then others by name."""
+    return _in_order(names, list(BENCHMARKS))
+
+
+def defenses_in_order(names: Iterable[str]) -> list[str]:
+    """Each defense once, the paper's in its order, then others by name."""
+    return _in_order(names, PAPER_DEFENSES)
+
+
+def _in_order(names: Iterable[str], first: Sequence[str]) -> list[str]:
+    there = set(names)
+    return [name for name in first if name in there] + sorted(there - set(first))
+
+
+def _rank(column: pd.Series) -> pd.Series:
+    """What a column is sorted by: benchmarks and defenses by their order, all else by itself."""
+    orders = {"benchmark": benchmarks_in_order, "defense": defenses_in_order}
+    if column.name not in orders:
+        return column
+    return column.map({name: i for i, name in enumerate(orders[column.name](column))})
+
+
+def _rows_of(path: Path, *, passing: bool) -> Rows:
+    """The rounds of one record's file, parsed unless it is known."""
+    now = path.stat()
+    version = now.st_mtime_ns, now.st_size
+    if path not in _parsed or _parsed[path][0] != version:
+        try:
+            _parsed[path] = version, _rows(load(path))
+        except RecordError as error:
+            if not passing:
+                raise
+            logger.warning("%s", error)
+            return []
+    return _parsed[path][1]
+
+
+def _rows(record: Record) -> Rows:
+    e = record.experiment
+    same = {"id": record.id, **asdict(e), "data_source": record.provenance["data"]["source"]}
+    rows = []
+    for entry in record.history:
+        caught, magnitudes = entry["caught"], entry["magnitudes"]
+        relevant = [i in (e.source_class, e.target_class) for i in range(len(magnitudes))]
+        parts = {f"seconds_{part}": times[entry["round"]] for part, times in record.seconds.items()}
+        numbers = {
+            name: value
+            for name, value in entry.items()
+            if name not in BY_PEER and (value is None or isinstance(value, int | float))
+        }
+        rows.append(
+            {
+                **same,
+                **numbers,
+                **parts,
+                "true_positives": caught["true_positives"],
+                "false_positives": caught["false_positives"],
+                "present_attackers": caught["attackers"],
+                "present_honest": caught["honest"],
+                "relevant": _mean(magnitudes, relevant, True),
+                "non_relevant": _mean(magnitudes, relevant, False),
+                "saw": entry["saw"],
+                "dropped": entry["dropped"],
+                "confusion": entry["confusion"],
+                "patched": entry.get("patched"),
+            }
+        )
+    return rows
+
+
+def _mean(values: Sequence[float | None], chosen: Sequence[bool], which: bool) -> float:
+    """The mean of those values that are (or are not) chosen and known."""
+    known = [
+        v
+        for v, is_chosen in zip(values, chosen, strict=True)
+        if is_chosen is which and v is not None
+    ]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def _measured(row: dict[str, Any], metric: Metric) -> float:
+    """A metric of one round, from what its evaluation found."""
+    error, patched = row["test_error"], row["patched"]
+    return metric(
+        Evaluation(
+            confusion=torch.tensor(row["confusion"]),
+            test_error=float("nan") if error is None else error,
+            source_class=row["source_class"],
+            target_class=row["target_class"],
+            patched=None if patched is None else torch.tensor(patched),
+        )
+    )

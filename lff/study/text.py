@@ -1,0 +1,153 @@
+"""Tables and captions as texts: Markdown, LaTeX, and what a notebook shows.
+
+Only here are numbers rounded, the columns of a range put into one, and what is missing marked.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from lff.experiments.experiment import Experiment
+from lff.study.frame import benchmark_label
+
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
+
+MISSING = "--"
+INTERVAL = "mean [min, max] of the seeds"
+COMPANIONS = (" low", " high", " seeds")
+
+
+def caption(frame: pd.DataFrame, scale: str, asked: Collection[Experiment] | None = None) -> str:
+    """A caption's facts: scale, data source, seeds and number of runs behind a frame.
+
+    For frames of runs, of rounds, and of observations. One benchmark is named, and so is a
+    ResNet18 that is not the paper's. Where not all of the runs `asked` for are recorded, it says
+    how many are. Observations of one benchmark say which round they look into.
+    """
+    wanted = len({e.id for e in asked or ()})
+    if frame.empty:
+        return f"Scale {scale}; none of {wanted} runs is recorded"
+    runs = frame["id"].nunique()
+    number = f"{runs} run{'s' if runs > 1 else ''}"
+    if wanted > runs:
+        number = f"{runs} of {wanted} runs ({runs / wanted:.0%}), the others not run"
+    benchmarks = frame["benchmark"].unique()
+    alone = len(benchmarks) == 1
+    widths = sorted(set(frame.get("width", ())) - {0})
+    facts = [
+        f"{benchmark_label(benchmarks[0])}, scale {scale}" if alone else f"Scale {scale}",
+        f"data: {' and '.join(sorted(frame['data_source'].unique()))}",
+        *(f"ResNet18 of {width} channels" for width in widths),
+        seeds_in_words(frame["seed"]),
+        number,
+    ]
+    told = "; ".join(facts)
+    if alone and "observed_round" in frame:
+        e = frame.iloc[0]
+        attacked = f"{e['attackers']:g}% attackers, " if e["attackers"] else ""
+        told += f", {attacked}round {e['observed_round'] + 1} of {e['rounds']}"
+    return told
+
+
+def seeds_in_words(seeds: Iterable[int]) -> str:
+    """Seeds in words; a whole run of them by its ends."""
+    numbers = sorted({int(seed) for seed in seeds})
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"seeds {numbers[0]} to {numbers[-1]}"
+    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def interval_note(frame: pd.DataFrame) -> str:
+    """What the ranges of a table are, if it has any; for its caption."""
+    ranges = [name for name in _shown(frame) if f"{name} seeds" in frame]
+    if not any((frame[f"{name} seeds"] > 1).any() for name in ranges):
+        return ""
+    undefined = any((frame[name].isna() & frame[f"{name} low"].notna()).any() for name in ranges)
+    return INTERVAL + ("; NaN [min, max]: not defined in some seed" if undefined else "")
+
+
+def to_text(
+    frame: pd.DataFrame, digits: int | Mapping[str, int] = 2, best: str | None = None
+) -> pd.DataFrame:
+    """The texts of a table: mean and range in one, numbers to `digits`, what is missing as "--".
+
+    `digits` is for all columns or by their name; `best` ("min" or "max") marks the best number of
+    each row, as printed, with `**`, unless no other number of the row is worse.
+    """
+    number = {name: digits if isinstance(digits, int) else digits.get(name, 2) for name in frame}
+    columns = {name: _column(frame, name, number[name]) for name in _shown(frame)}
+    text = pd.DataFrame(columns, index=frame.index, dtype=object)
+    if best is None:
+        return text
+    printed = text.map(lambda cell: cell.split(" ")[0]).apply(pd.to_numeric, errors="coerce")
+    is_best = printed.eq(printed.agg(best, axis=1), axis=0)
+    compared = printed.max(axis=1) > printed.min(axis=1)
+    return text.mask(is_best.mul(compared, axis=0), "**" + text + "**")
+
+
+def markdown(text: pd.DataFrame) -> str:
+    """A Markdown table of texts, the index as first columns."""
+    names = [name or "" for name in text.index.names]
+    rows = [(*names, *text.columns), ["---"] * (len(names) + text.shape[1])]
+    for key, row in zip(text.index, text.to_numpy(), strict=True):
+        rows.append((*(key if isinstance(key, tuple) else (key,)), *row))
+    lines = (" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in rows)
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def latex(text: pd.DataFrame) -> str:
+    """A LaTeX table of texts."""
+    names = [name or "" for name in text.index.names]
+    table = text.reset_index(names=names).map(lambda cell: _latex(str(cell)))
+    return table.rename(columns=_latex).to_latex(escape=False, index=False)
+
+
+def styled(text: pd.DataFrame, caption: str = "") -> "Styler":
+    """A table of texts as a notebook shows it, with its caption below."""
+    bold = text.map(lambda cell: "font-weight: bold" if cell.startswith("**") else "")
+    shown = text.map(_plain).style.apply(lambda _: bold, axis=None)
+    small = {"selector": "caption", "props": "caption-side: bottom; text-align: left; color: #555"}
+    return shown.set_caption(caption).set_table_styles([small]) if caption else shown
+
+
+def _shown(frame: pd.DataFrame) -> list[str]:
+    """The columns of a table but for those that belong to another's range."""
+    names = set(frame.columns)
+    ranges = {f"{name}{part}" for name in names for part in COMPANIONS}
+    return [name for name in frame.columns if name not in ranges]
+
+
+def _column(frame: pd.DataFrame, name: str, digits: int) -> list[str]:
+    if f"{name} seeds" not in frame:
+        return [_cell(value, digits) for value in frame[name]]
+    parts = [frame[name + part] for part in ("", *COMPANIONS)]
+    return [_interval(digits, *cell) for cell in zip(*parts, strict=True)]
+
+
+def _interval(digits: int, mean: float, low: float, high: float, seeds: float) -> str:
+    """A plain number of one seed, mean and range of several; NaN is said, not averaged away."""
+    if not seeds > 0:
+        return MISSING
+    middle = "NaN" if pd.isna(mean) else f"{mean:.{digits}f}"
+    if seeds == 1 or pd.isna(low):
+        return middle
+    return f"{middle} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _cell(value: object, digits: int) -> str:
+    if pd.isna(value):
+        return MISSING
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def _plain(cell: str) -> str:
+    return cell.removeprefix("**").removesuffix("**") if cell.startswith("**") else cell
+
+
+def _latex(cell: str) -> str:
+    text = _plain(cell)
+    for character in "&%_#":
+        text = text.replace(character, f"\\{character}")
+    return rf"\textbf{{{text}}}" if cell.startswith("**") else text

@@ -28,8 +28,13 @@ SWEEP := $(BIN)/lff sweep --scale laptop
 PAPER := fedavg median repeated_median trimmed_mean multi_krum foolsgold lfighter
 TEN := $(shell seq 100 109)
 TWENTY := $(shell seq 100 119)
+FOOLSGOLD := $(BIN)/lff sweep --scale paper --rounds 12 --benchmarks mnist-iid \
+	--defenses foolsgold --hooks similarities
 evidence: $(READY)
 	-@$(SWEEP) --benchmarks mnist-mild --defenses fedavg --ratios 0 --seeds $(TWENTY)
+	-@$(FOOLSGOLD) --distribution iid-released --ratios 40 --seeds 0 1 2 3 4 5
+	-@$(FOOLSGOLD) --distribution iid-released --ratios 0 --seeds 0 1 2
+	-@$(FOOLSGOLD) --ratios 0 40 --seeds 0 1 2
 	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter --ratios 40 50 --seeds $(TWENTY)
 	-@$(SWEEP) --benchmarks mnist-mild --defenses fedavg oracle --ratios 40 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter --ratios 0 --seeds $(TEN)

@@ -32,7 +32,7 @@ HELP = {
     "attack_options": "its options, name=value,...",
     "hooks": "names of hooks, with commas between",
     "data": "real or embedded",
-    "distribution": "iid, mild or extreme",
+    "distribution": "iid, mild, extreme, or iid-released, the released code's",
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lff.errors import InputError, unknown
 
-DISTRIBUTIONS = ("iid", "mild", "extreme")
+DISTRIBUTIONS = ("iid", "mild", "extreme", "iid-released")
 
 
 def partition(
@@ -26,6 +26,8 @@ def partition(
         raise InputError(f"cannot divide {len(labels)} examples among {peers} peers")
     if distribution == "iid":
         return iid(labels, peers, rng)
+    if distribution == "iid-released":
+        return iid_released(labels, peers, rng)
     if distribution == "mild":
         return mild(labels, peers, rng, alpha=alpha)
     return extreme(labels, peers, rng)
@@ -34,6 +36,22 @@ def partition(
 def iid(labels: np.ndarray, peers: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Randomly and uniformly: equal shares, up to one example."""
     return np.array_split(rng.permutation(len(labels)), peers)
+
+
+def iid_released(labels: np.ndarray, peers: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """What the authors' released code takes for iid: equal shares but for the last peer.
+
+    Each class is divided in proportions drawn from Dirichlet(1,000,000), which are all but equal,
+    and each share is rounded to the nearest. Of a class of 5,958 a hundredth is 59.58, so peers
+    take 60 in turn until 18 are left for the last, who resembles nobody.
+    """
+    shares: list[list[np.ndarray]] = [[] for _ in range(peers)]
+    for c in np.unique(labels):
+        of_class = rng.permutation(np.flatnonzero(labels == c))
+        sizes = np.round(len(of_class) * rng.dirichlet(np.full(peers, 1e6))).astype(int)
+        for share, end, size in zip(shares, np.cumsum(sizes), sizes, strict=True):
+            share.append(of_class[end - size : end])
+    return _nobody_empty([rng.permutation(np.concatenate(share)) for share in shares])
 
 
 def mild(
@@ -50,12 +68,7 @@ def mild(
         cuts = np.round(np.cumsum(proportions)[:-1] * len(of_class)).astype(int)
         for share, part in zip(shares, np.split(of_class, cuts), strict=True):
             share.append(part)
-    held = [rng.permutation(np.concatenate(share)) for share in shares]
-    for k in range(peers):
-        if len(held[k]) == 0:
-            richest = max(range(peers), key=lambda j: len(held[j]))
-            held[k], held[richest] = held[richest][:1], held[richest][1:]
-    return held
+    return _nobody_empty([rng.permutation(np.concatenate(share)) for share in shares])
 
 
 def extreme(labels: np.ndarray, peers: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -78,3 +91,12 @@ def extreme(labels: np.ndarray, peers: int, rng: np.random.Generator) -> list[np
         of_class = rng.permutation(np.flatnonzero(labels == c))[: each * holders]
         held.extend(np.split(of_class, holders))
     return [held[k] for k in rng.permutation(peers)]
+
+
+def _nobody_empty(held: list[np.ndarray]) -> list[np.ndarray]:
+    """Each peer left with nothing is given one example of the peer who holds most."""
+    for k in range(len(held)):
+        if len(held[k]) == 0:
+            richest = max(range(len(held)), key=lambda j: len(held[j]))
+            held[k], held[richest] = held[richest][:1], held[richest][1:]
+    return held

@@ -5,7 +5,7 @@ import pytest
 from lff.attacks import ATTACKS
 from lff.defenses import DEFENSES
 from lff.experiments.benchmarks import BENCHMARKS
-from lff.federation import HOOKS
+from lff.experiments.hooks import HOOKS
 from lff.metrics import METRICS
 
 

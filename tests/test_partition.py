@@ -146,3 +146,20 @@ def test_extreme_classes_fall_to_peers_at_random():
 def test_errors_name_what_is_wrong(labels, peers, distribution, named):
     with pytest.raises(InputError, match=named):
         partition(labels, peers, distribution, rng())
+
+
+def test_the_released_iid_partition_leaves_the_last_peer_what_rounding_left():
+    # The sizes of MNIST's classes. In the authors' program she had 522 examples, 25 twos and
+    # 28 sevens, where the others had 598 or 599.
+    sizes = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    labels = rng(3).permutation(np.repeat(np.arange(10), sizes))
+    shares = partition(labels, 100, "iid-released", rng())
+    counts = class_counts(labels, shares)
+    totals = counts.sum(axis=1)
+    assert totals[:-1].min() >= 590
+    assert 515 <= totals[-1] <= 540
+    assert 18 <= counts[-1, 2] <= 35
+    assert 27 <= counts[-1, 7] <= 33
+    # Where a hundredth is far from a half, all take the same and the rest is nobody's.
+    assert set(counts[:, 1]) <= {67, 68}
+    assert set(counts[:, 5]) == {54}

@@ -16,7 +16,8 @@ from lff.defenses import DEFENSES, Rule
 from lff.errors import InputError, unknown
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.experiment import Experiment
-from lff.federation import HOOKS, Entry, Federation, compact
+from lff.experiments.hooks import HOOKS
+from lff.federation import Entry, Federation, compact
 from lff.models import FlatModel, build_model
 from lff.partition import partition
 from lff.registry import parse_options

@@ -20,7 +20,7 @@ from lff.defenses import DEFENSES
 from lff.errors import InputError
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.experiment import Experiment
-from lff.federation import HOOKS
+from lff.experiments.hooks import HOOKS
 from lff.registry import Registered, Registry
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from lff.errors import InputError, unknown
+from lff.partition import DISTRIBUTIONS
 
 PAPER_WIDTH = 64  # channels of ResNet18's first layer
 
@@ -35,7 +36,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 CHOICES = {
     "data": ("real", "embedded"),
-    "distribution": ("iid", "mild", "extreme"),
+    "distribution": DISTRIBUTIONS,
     "optimizer": ("sgd", "adam"),
 }
 

@@ -197,7 +197,7 @@ def checked(e: Experiment, *, name_code: bool = False) -> Experiment:
     from lff.attacks import ATTACKS
     from lff.defenses import DEFENSES
     from lff.experiments.code import user_code
-    from lff.federation import HOOKS
+    from lff.experiments.hooks import HOOKS
 
     if e.scale not in list(SCALES):
         raise unknown("scale", e.scale, SCALES)

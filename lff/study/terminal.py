@@ -64,7 +64,7 @@ def overview() -> str:
     from lff.attacks import ATTACKS
     from lff.defenses import DEFENSES
     from lff.experiments.records import iterate
-    from lff.federation import HOOKS
+    from lff.experiments.hooks import HOOKS
     from lff.metrics import METRICS, PAPER_METRICS
 
     recorded: Counter[tuple[str, str]] = Counter()

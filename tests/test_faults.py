@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import sealed
 
 import lff
 from lff import data
@@ -29,9 +28,9 @@ from lff.experiments import store as writing
 from lff.experiments.checkpoints import checkpoint_path, load_checkpoint
 from lff.experiments.processes import deaf_to_interrupts
 from lff.experiments.provenance import origin
-from lff.experiments.store import seal, unseal
+from lff.experiments.store import unseal
 from lff.federation import Federation
-from lff.study import frame, observe, tables
+from lff.study import frame, tables
 
 
 @pytest.fixture
@@ -194,19 +193,6 @@ def test_a_deeply_nested_file_is_no_record(whole, tmp_path):
     path.write_bytes(gzip.compress(b"[" * 100_000, mtime=0))
     with pytest.raises(RecordError, match="not a readable record"):
         records.load(path)
-
-
-def test_a_changed_observation_is_refused_and_one_of_the_first_schema_made_again(tiny, tmp_path):
-    e = lff.experiment("mnist-iid", attackers=20, **tiny)
-    table = observe.components(e, 0, folder=tmp_path)
-    (path,) = (tmp_path / "smoke" / "observations").glob("*.json.gz")
-    content = unseal(path.read_bytes())
-    path.write_bytes(sealed(content | {"schema": 1, "rows": []}))
-    assert observe.components(e, 0, folder=tmp_path).equals(table)
-    content["provenance"]["data"]["source"] = "MNIST"
-    path.write_bytes(seal(content))
-    with pytest.raises(RecordError, match=path.name):
-        observe.components(e, 0, folder=tmp_path)
 
 
 # --- what is missing is said --------------------------------------------------------------------

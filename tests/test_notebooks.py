@@ -15,8 +15,8 @@ import pytest
 import lff
 from lff.errors import InputError, TrainingError
 from lff.experiments.scales import PAPER_DEFENSES
-from lff.study import figures, frame, notebook, observe, tables
-from lff.study.notebook import Parameters, Work, declared, in_every_seed, parameters, source
+from lff.study import figures, frame, notebook, tables
+from lff.study.notebook import Parameters, declared, in_every_seed, listed_runs, parameters, source
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
@@ -109,8 +109,8 @@ def test_every_figure_function_is_used_by_some_notebook():
 # --- what the notebooks list ---------------------------------------------------------------------
 
 
-def listed(name: str, **given) -> Work:
-    return Work.of(NOTEBOOKS[NAMES.index(name)], given)
+def listed(name: str, **given) -> list:
+    return listed_runs(NOTEBOOKS[NAMES.index(name)], given)
 
 
 def cells(runs) -> set[tuple]:
@@ -119,47 +119,53 @@ def cells(runs) -> set[tuple]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_are_of_the_given_scale_and_seeds(name):
-    work = listed(name, scale="quick", seeds=[3, 4])
-    assert work.runs or work.observed or name == "01_setup"
-    assert {(e.scale, e.seed) for e in work.runs + work.observed} <= {("quick", 3), ("quick", 4)}
+    runs = listed(name, scale="quick", seeds=[3, 4])
+    assert runs or name == "01_setup"
+    assert {(e.scale, e.seed) for e in runs} <= {("quick", 3), ("quick", 4)}
 
 
 def test_the_extra_ratios_of_the_figures_are_listed_and_judged():
     """The quick grid has neither 10% anywhere nor 30% of MNIST; two notebooks show them."""
     grid = cells(lff.grid(scale="quick"))
-    assert cells(listed("04_robustness", scale="quick").runs) == grid
-    gradients = cells(listed("02_gradients", scale="quick").runs)
+    ceiling = {(b, "oracle", r) for b, _, r in grid if r}
+    assert cells(listed("04_robustness", scale="quick")) == grid | ceiling
+    gradients = cells(e for e in listed("02_gradients", scale="quick") if not e.hooks)
     assert gradients == {(b, "fedavg", r) for b in ("mnist-iid", "cifar10-mild") for r in (10, 30)}
-    extra = cells(listed("05_stability", scale="quick").runs) - grid
+    extra = cells(listed("05_stability", scale="quick")) - grid
     assert extra == {("mnist-extreme", d, 30.0) for d in PAPER_DEFENSES}
-    assert cells(listed("07_paper_vs_ours", scale="quick").runs) == grid | gradients | extra
+    judged = [e for e in listed("07_paper_vs_ours", scale="quick") if not e.hooks]
+    assert cells(judged) == grid | gradients | extra | ceiling
 
 
 def test_aggregation_is_timed_with_the_papers_resnet18():
     """At laptop it is narrower in the grid: there, and only there, the whole runs for itself."""
-    assert listed("06_runtime", scale="quick").runs == lff.grid(scale="quick")
-    grid, runs = lff.grid(scale="laptop"), listed("06_runtime", scale="laptop").runs
+    assert listed("06_runtime", scale="quick") == lff.grid(scale="quick")
+    grid, runs = lff.grid(scale="laptop"), listed("06_runtime", scale="laptop")
     beside = [e for e in runs if e not in grid]
     assert set(runs) == {*grid, *beside}
     assert {(e.width, e.rounds) for e in beside} == {(0, 3)}
     wanted = {(b, d, 30.0) for b in ("cifar10-iid", "cifar10-mild") for d in PAPER_DEFENSES}
     assert cells(beside) == wanted
     assert len(beside) == len(wanted)
-    assert set(beside) <= set(listed("07_paper_vs_ours", scale="laptop").runs)
+    assert set(beside) <= set(listed("07_paper_vs_ours", scale="laptop"))
 
 
-def test_a_good_and_a_bad_update_are_of_the_papers_resnet18():
-    for name in ("02_gradients", "07_paper_vs_ours"):
-        seen = listed(name, scale="laptop").observed
-        assert [e.width for e in seen if e.source_class == 3 and e.target_class == 5] == [0]
+def test_gradients_of_the_large_model_are_of_the_papers_resnet18():
+    """At every scale; and what is looked at is judged."""
+    judged = listed("07_paper_vs_ours", scale="laptop")
+    for name, hook in (("02_gradients", "good_and_bad"), ("03_pca", "views")):
+        seen = [e for e in listed(name, scale="laptop") if e.hooks == hook]
+        assert seen
+        assert {e.width for e in seen} == {0}
+        assert set(seen) <= set(judged)
 
 
 def test_a_selection_is_not_left():
     imdb = {"scale": "quick", "benchmarks": ["imdb"]}
     for name in NAMES[4:]:
-        assert {e.benchmark for e in listed(name, **imdb).runs} == {"imdb"}
+        assert {e.benchmark for e in listed(name, **imdb)} == {"imdb"}
     ours = {"scale": "quick", "defenses": ["lfighter"], "ratios": [30]}
-    assert cells(listed("07_paper_vs_ours", **ours).runs) == {
+    assert cells(listed("07_paper_vs_ours", **ours)) == {
         (b, "lfighter", 30.0) for b in lff.experiments.benchmarks.BENCHMARKS
     }
 
@@ -174,9 +180,9 @@ def test_what_is_no_experiment_is_no_run(tmp_path):
     path = tmp_path / "mine.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=tagged), path)
     with pytest.raises(InputError, match="must list experiments, not 'mnist-iid'"):
-        Work.of(path, {})
+        listed_runs(path, {})
     nbformat.write(nbformat.v4.new_notebook(), path)  # of somebody who lists nothing
-    assert Work.of(path, {"scale": "quick"}) == Work([], [])
+    assert listed_runs(path, {"scale": "quick"}) == []
 
 
 def test_other_seeds_are_those_recorded_of_the_same_cells(tiny):
@@ -305,16 +311,6 @@ def test_a_failed_run_is_said_and_the_others_are_shown(tiny, caplog):
         Parameters(device="cpu").run([bad])
 
 
-def test_with_compute_off_nothing_new_is_observed(tiny):
-    one, two = (lff.experiment("mnist-iid", attackers=30, seed=seed, **tiny) for seed in (0, 1))
-    seen = observe.components(one)
-    shown = Parameters(compute=False).observe(observe.components, [one, two])
-    assert set(shown["id"]) == {one.id}
-    assert shown["pc1"].tolist() == seen["pc1"].tolist()
-    assert Parameters(compute=False).observe(observe.good_and_bad, [one]).empty
-    assert set(Parameters().observe(observe.components, [one, two])["id"]) == {one.id, two.id}
-
-
 def test_a_table_is_written_in_three_forms_with_its_caption(tiny, own_folders):
     runs = lff.grid(["mnist-iid"], ["fedavg", "median"], [0, 30], **tiny)
     p = Parameters()
@@ -383,10 +379,9 @@ def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
         assert not seen[name].startswith(folder), name
 
 
-def test_the_readme_maps_every_product_to_the_notebook_that_makes_it():
+def test_the_map_names_every_product_to_the_notebook_that_makes_it():
     """Each file in the map is saved by the notebook of its row, and every product is in the map."""
-    readme = (NOTEBOOKS[0].parents[1] / "README.md").read_text()
-    study = readme.split("## The study")[1].split("\n## ")[0]
+    study = (NOTEBOOKS[0].parents[1] / "docs" / "study.md").read_text()
     rows = [line.split(" | ") for line in study.splitlines() if re.match(r"\|.*\d\d_\w+.*\|", line)]
     assert len(rows) >= 12
     mapped = set()

@@ -16,8 +16,7 @@ import lff
 from lff.cli import main
 from lff.errors import InputError
 from lff.experiments.records import find
-from lff.study import observe, runner
-from lff.study.notebook import Parameters, Work
+from lff.study import runner
 from lff.study.runner import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
@@ -127,7 +126,7 @@ def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(names, parameters, message, monkeypatch):
-    monkeypatch.setattr(Work, "of", None)
+    monkeypatch.setattr(runner, "listed_runs", None)
     with pytest.raises(InputError, match=message):
         run_study(names, PARAMETERS | parameters)
 
@@ -180,17 +179,6 @@ def test_without_computing_nothing_is_run(folder, tiny):
     outcome = run_study([], PARAMETERS | {"compute": False})
     assert outcome.executed == ["00_one"]
     assert find(lff.experiment("mnist-iid", **tiny)) is None
-
-
-def test_observations_are_foreseen_until_they_are_made(folder, tiny):
-    path = folder / "00_one.ipynb"
-    write_notebook(path, runs=listing(tiny, observed=[0]))
-    work = Work.of(path, PARAMETERS)
-    assert work.runs == []
-    assert runner._observing(path, work, Parameters()) > 0
-    assert runner._observing(path, work, Parameters(compute=False)) == 0
-    observe.components(work.observed[0], device="cpu")
-    assert runner._observing(path, work, Parameters()) == 0
 
 
 def test_a_killed_study_goes_on_where_it_was(folder, tiny, own_folders):

@@ -1,13 +1,13 @@
 """What a reader sees: texts of tables and captions."""
 
-import numpy as np
+from dataclasses import asdict
+
 import pandas as pd
 import pytest
 from frames import rounds_of, runs
 
 import lff
 from lff.study import tables
-from lff.study.frame import observations
 
 NAN = float("nan")
 
@@ -120,9 +120,9 @@ def test_a_caption_says_how_much_of_what_was_asked_for_is_there():
 
 def test_a_look_inside_a_round_is_described():
     e = lff.experiment("mnist-mild", attackers=40, scale="smoke")
-    table = pd.DataFrame({"pc1": np.zeros(2)})
-    table.attrs = {"data_source": "made up", "round": 1}
-    seen = observations([(e, table), (e.replace(seed=1), table)])
+    seen = pd.DataFrame(
+        [{**asdict(e.replace(seed=seed)), "id": f"run{seed}", "round": 1} for seed in (0, 1)]
+    ).assign(data_source="made up", view="whole")
     assert tables.caption(seen, "smoke") == (
         "MNIST-Mild, scale smoke; data: made up; seeds 0, 1; 2 runs, 40% attackers, round 2 of 3"
     )

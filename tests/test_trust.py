@@ -18,7 +18,6 @@ from lff import paths
 from lff.errors import InputError, RecordError
 from lff.experiments import checkpoints, provenance, records
 from lff.experiments.experiment import Experiment
-from lff.study import observe
 
 PACKAGE = Path(lff.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -238,15 +237,6 @@ def test_a_bomb_among_the_tensors_of_a_checkpoint(bomb, tiny, caplog):
     path.write_bytes(json.dumps(header).encode() + b"\n" + state + bomb)
     assert checkpoints.load_checkpoint(e, origin) is None
     assert "cannot be used" in caplog.text
-
-
-def test_a_bomb_in_place_of_an_observation(bomb, tiny):
-    e = lff.experiment("mnist-iid", attackers=20, **tiny)
-    observe.components(e, 0)
-    (path,) = (records.path_of(e).parent / "observations").glob("*.json.gz")
-    path.write_bytes(bomb)
-    with pytest.raises(RecordError, match=path.name):
-        observe.components(e, 0)
 
 
 # --- names that lead elsewhere ---------------------------------------------------------------

@@ -1,15 +1,15 @@
 """The object `p` of a notebook: its parameters, its runs, its tables and figures as files.
 
 A notebook has a cell tagged `parameters`, and a cell tagged `runs` that makes `p` and lists what
-the notebook needs: `runs`, a list of experiments, and `observed`, those it looks inside of
-(`lff.study.observe`). Nobody else lists them: the study executes the two cells to know its work.
+the notebook needs: `runs`, a list of experiments. Nobody else lists them: the study executes the
+two cells to know its work.
 """
 
 import ast
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ import pandas as pd
 
 import lff
 from lff.errors import InputError, TrainingError, unknown
-from lff.experiments.experiment import Experiment
 from lff.experiments.build import DEVICES
+from lff.experiments.experiment import Experiment
 from lff.paths import figures_dir, notebooks_dir
-from lff.study import frame, observe, tables
+from lff.study import frame, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,20 +83,19 @@ class Parameters:
         }
         return lff.grid(**{**chosen, **settings})
 
-    def listed_in(self, *notebooks: str) -> "Work":
-        """What other notebooks list, their runs as far as they are in this one's selection."""
+    def listed_in(self, *notebooks: str) -> list[Experiment]:
+        """The runs that other notebooks list, as far as they are in this one's selection."""
         there = {path.stem: path for path in notebooks_dir().glob("*.ipynb")}
         runs: dict[Experiment, None] = {}
-        observed: dict[Experiment, None] = {}
         for name in notebooks:
             if name not in there:
                 raise unknown("notebook", name, there)
-            work = Work.of(there[name], asdict(self))
-            runs |= dict.fromkeys(e for e in work.runs if self._selects(e))
-            observed |= dict.fromkeys(work.observed)
-        return Work(list(runs), list(observed))
+            listed = listed_runs(there[name], asdict(self))
+            runs |= dict.fromkeys(e for e in listed if self.selects(e))
+        return list(runs)
 
-    def _selects(self, e: Experiment) -> bool:
+    def selects(self, e: Experiment) -> bool:
+        """Whether an experiment is in the selection of benchmarks, defenses and ratios."""
         return (
             e.benchmark in (self.benchmarks or [e.benchmark])
             and e.defense in (self.defenses or [e.defense])
@@ -120,21 +119,9 @@ class Parameters:
             )
         return rounds
 
-    def observe(
-        self, see: Callable[..., pd.DataFrame], experiments: Iterable[Experiment]
-    ) -> pd.DataFrame:
-        """What a function of `lff.study.observe` sees in the middle round of each experiment, or,
-        with `compute = False`, of those that have been observed."""
-        seen = [
-            (e, see(e, device=self.device))
-            for e in experiments
-            if self.compute or observe.is_recorded(e, see.__name__)
-        ]
-        return frame.observations(seen)
-
     def caption(self, of: pd.DataFrame | Iterable[Experiment]) -> str:
-        """Scale, data, seeds and number of runs: of a frame of runs, rounds or observations, or of
-        the experiments that were asked for, recorded or not."""
+        """Scale, data, seeds and number of runs: of a frame of runs, rounds or views, or of the
+        experiments that were asked for, recorded or not."""
         if isinstance(of, pd.DataFrame):
             behind, asked = of, None
         else:
@@ -211,25 +198,17 @@ def check_declared(given: Iterable[str], declared: Sequence[str], of: str = "") 
             raise unknown(f"parameter{of}", name, declared)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a notebook needs: its runs, and the experiments it looks inside of."""
-
-    runs: list[Experiment]
-    observed: list[Experiment]
-
-    @classmethod
-    def of(cls, path: Path, given: Mapping[str, Any]) -> "Work":
-        """What a notebook lists with these parameters, by its cells `parameters` and `runs`."""
-        namespace: dict[str, Any] = {}
-        _execute(path, "parameters", namespace)
-        namespace |= {name: given[name] for name in given if name in declared(path)}
-        _execute(path, "runs", namespace)
-        lists = [namespace.get(each.name, []) for each in fields(cls)]
-        for e in (e for experiments in lists for e in experiments):
-            if not isinstance(e, Experiment):
-                raise InputError(f"`runs` and `observed` must list experiments, not {e!r}")
-        return cls(*map(list, lists))
+def listed_runs(path: Path, given: Mapping[str, Any]) -> list[Experiment]:
+    """The runs a notebook lists with these parameters, by its cells `parameters` and `runs`."""
+    namespace: dict[str, Any] = {}
+    _execute(path, "parameters", namespace)
+    namespace |= {name: given[name] for name in given if name in declared(path)}
+    _execute(path, "runs", namespace)
+    runs = list(namespace.get("runs", []))
+    for e in runs:
+        if not isinstance(e, Experiment):
+            raise InputError(f"`runs` must list experiments, not {e!r}")
+    return runs
 
 
 def declared(path: Path) -> list[str]:

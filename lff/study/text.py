@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from lff.experiments.experiment import Experiment
-from lff.study.frame import benchmark_label
+from lff.study.frame import benchmark_label, defense_label
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -22,9 +22,9 @@ COMPANIONS = (" low", " high", " seeds")
 def caption(frame: pd.DataFrame, scale: str, asked: Collection[Experiment] | None = None) -> str:
     """A caption's facts: scale, data source, seeds and number of runs behind a frame.
 
-    For frames of runs, of rounds, and of observations. One benchmark is named, and so is a
+    For frames of runs, of rounds, and of views. One benchmark is named, and so is a
     ResNet18 that is not the paper's. Where not all of the runs `asked` for are recorded, it says
-    how many are. Observations of one benchmark say which round they look into.
+    how many are. Views of one round of one benchmark say which it is.
     """
     wanted = len({e.id for e in asked or ()})
     if frame.empty:
@@ -44,10 +44,10 @@ def caption(frame: pd.DataFrame, scale: str, asked: Collection[Experiment] | Non
         number,
     ]
     told = "; ".join(facts)
-    if alone and "observed_round" in frame:
+    if alone and "view" in frame and frame["round"].nunique() == 1:
         e = frame.iloc[0]
         attacked = f"{e['attackers']:g}% attackers, " if e["attackers"] else ""
-        told += f", {attacked}round {e['observed_round'] + 1} of {e['rounds']}"
+        told += f", {attacked}round {e['round'] + 1} of {e['rounds']}"
     return told
 
 
@@ -74,17 +74,20 @@ def to_text(
     """The texts of a table: mean and range in one, numbers to `digits`, what is missing as "--".
 
     `digits` is for all columns or by their name; `best` ("min" or "max") marks the best number of
-    each row, as printed, with `**`, unless no other number of the row is worse.
+    each row, as printed, with `**`, unless no other number of the row is worse. The oracle, which
+    is told who attacks, does not compete.
     """
     number = {name: digits if isinstance(digits, int) else digits.get(name, 2) for name in frame}
     columns = {name: _column(frame, name, number[name]) for name in _shown(frame)}
     text = pd.DataFrame(columns, index=frame.index, dtype=object)
     if best is None:
         return text
-    printed = text.map(lambda cell: cell.split(" ")[0]).apply(pd.to_numeric, errors="coerce")
+    competing = text.drop(columns=defense_label("oracle"), errors="ignore")
+    printed = competing.map(lambda cell: cell.split(" ")[0]).apply(pd.to_numeric, errors="coerce")
     is_best = printed.eq(printed.agg(best, axis=1), axis=0)
     compared = printed.max(axis=1) > printed.min(axis=1)
-    return text.mask(is_best.mul(compared, axis=0), "**" + text + "**")
+    marked = is_best.mul(compared, axis=0).reindex(columns=text.columns, fill_value=False)
+    return text.mask(marked, "**" + text + "**")
 
 
 def markdown(text: pd.DataFrame) -> str:

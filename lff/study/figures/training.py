@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 
 from lff.experiments.experiment import Experiment
 from lff.study import lockon
-from lff.study.figures.style import GRAY, REFERENCE, WIDTH, journal, look, new_figure, not_run, round_axis
+from lff.study.figures.style import (
+    GRAY,
+    REFERENCE,
+    WIDTH,
+    journal,
+    look,
+    new_figure,
+    not_run,
+    round_axis,
+)
 from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
 
 DROPPED = {

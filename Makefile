@@ -49,7 +49,7 @@ evidence: $(READY)
 	-@$(SWEEP) --benchmarks cifar10-iid cifar10-mild --defenses oracle --ratios 40
 	-@$(SWEEP) --benchmarks mnist-extreme --defenses $(PAPER) oracle --ratios 0 40 50
 	-@$(BIN)/lff study --scale laptop
-	@cp study/laptop/07_paper_vs_ours.ipynb figures/laptop/
+	@cp study/laptop/08_paper_vs_ours.ipynb figures/laptop/
 	@$(BIN)/python -m lff.study.readme
 
 test: $(READY)

@@ -21,6 +21,7 @@ def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return
     folder = tempfile.mkdtemp(prefix="lff-tests-")
+    os.environ["LFF_SCALE"] = "smoke"  # what a notebook starts at
     for variable in FOLDERS:
         os.environ[variable] = os.path.join(folder, variable.lower())
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

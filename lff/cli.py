@@ -126,7 +126,7 @@ def _add_study(commands: Any) -> None:
     parser = commands.add_parser(
         "study",
         help="run the notebooks: every table and figure, and one report",
-        epilog="example: lff study --scale smoke 04_robustness",
+        epilog="example: lff study --scale smoke 05_robustness",
     )
     parser.add_argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order")
     _add_scale(parser)

@@ -72,7 +72,7 @@ def test_every_file_the_readme_shows_is_there():
 
 
 def test_the_committed_verdict_is_executed_and_of_real_data():
-    text = (LAPTOP / "07_paper_vs_ours.ipynb").read_text(encoding="utf-8")
+    text = (LAPTOP / "08_paper_vs_ours.ipynb").read_text(encoding="utf-8")
     assert not re.search(r'"/\w+/[^"]*\.ipynb"', text)  # of one machine
     code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     assert all(cell["execution_count"] for cell in code)

@@ -20,8 +20,8 @@ from lff.study.notebook import Parameters, declared, in_every_seed, listed_runs,
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
-    "00_tour", "01_setup", "02_gradients", "03_pca", "04_robustness", "05_stability",
-    "06_runtime", "07_paper_vs_ours",
+    "00_tour", "02_setup", "03_gradients", "04_pca", "05_robustness", "06_stability",
+    "07_runtime", "08_paper_vs_ours",
 ]  # fmt: skip
 
 
@@ -57,13 +57,20 @@ class TestNotebook:
         tagged = [c for c in code_cells(path) if "parameters" in c.metadata.get("tags", [])]
         assert len(tagged) == 1
         values = {}
-        exec(tagged[0].source, {"__builtins__": {}}, values)
-        assert values["scale"] == "smoke"
+        exec(tagged[0].source, {}, values)
+        assert values.pop("os", os) is os
+        assert values["scale"] == os.environ["LFF_SCALE"] == "smoke"
         assert values["seeds"] == [0]
         assert all(isinstance(v, str | int | float | list) for v in values.values())
         assert list(values) == declared(path)
         assert vars(Parameters()).items() >= values.items()  # the same defaults
         assert ":" not in re.sub(r'"[^"]*"', "", tagged[0].source)  # no annotations
+
+    def test_starts_at_the_scale_a_person_wants(self, path, monkeypatch):
+        monkeypatch.delenv("LFF_SCALE")
+        values = {}
+        exec(source(path, "parameters"), {}, values)
+        assert values["scale"] == Parameters().scale == "quick"
 
     def test_one_cell_after_the_parameters_lists_the_runs(self, path):
         tags = [cell.metadata.get("tags", []) for cell in code_cells(path)]
@@ -120,7 +127,7 @@ def cells(runs) -> set[tuple]:
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_are_of_the_given_scale_and_seeds(name):
     runs = listed(name, scale="quick", seeds=[3, 4])
-    assert runs or name == "01_setup"
+    assert runs or name == "02_setup"
     assert {(e.scale, e.seed) for e in runs} <= {("quick", 3), ("quick", 4)}
 
 
@@ -128,32 +135,32 @@ def test_the_extra_ratios_of_the_figures_are_listed_and_judged():
     """The quick grid has neither 10% anywhere nor 30% of MNIST; two notebooks show them."""
     grid = cells(lff.grid(scale="quick"))
     ceiling = {(b, "oracle", r) for b, _, r in grid if r}
-    assert cells(listed("04_robustness", scale="quick")) == grid | ceiling
-    gradients = cells(e for e in listed("02_gradients", scale="quick") if not e.hooks)
+    assert cells(listed("05_robustness", scale="quick")) == grid | ceiling
+    gradients = cells(e for e in listed("03_gradients", scale="quick") if not e.hooks)
     assert gradients == {(b, "fedavg", r) for b in ("mnist-iid", "cifar10-mild") for r in (10, 30)}
-    extra = cells(listed("05_stability", scale="quick")) - grid
+    extra = cells(listed("06_stability", scale="quick")) - grid
     assert extra == {("mnist-extreme", d, 30.0) for d in PAPER_DEFENSES}
-    judged = [e for e in listed("07_paper_vs_ours", scale="quick") if not e.hooks]
+    judged = [e for e in listed("08_paper_vs_ours", scale="quick") if not e.hooks]
     assert cells(judged) == grid | gradients | extra | ceiling
 
 
 def test_aggregation_is_timed_with_the_papers_resnet18():
     """At laptop it is narrower in the grid: there, and only there, the whole runs for itself."""
-    assert listed("06_runtime", scale="quick") == lff.grid(scale="quick")
-    grid, runs = lff.grid(scale="laptop"), listed("06_runtime", scale="laptop")
+    assert listed("07_runtime", scale="quick") == lff.grid(scale="quick")
+    grid, runs = lff.grid(scale="laptop"), listed("07_runtime", scale="laptop")
     beside = [e for e in runs if e not in grid]
     assert set(runs) == {*grid, *beside}
     assert {(e.width, e.rounds) for e in beside} == {(0, 3)}
     wanted = {(b, d, 30.0) for b in ("cifar10-iid", "cifar10-mild") for d in PAPER_DEFENSES}
     assert cells(beside) == wanted
     assert len(beside) == len(wanted)
-    assert set(beside) <= set(listed("07_paper_vs_ours", scale="laptop"))
+    assert set(beside) <= set(listed("08_paper_vs_ours", scale="laptop"))
 
 
 def test_gradients_of_the_large_model_are_of_the_papers_resnet18():
     """At every scale; and what is looked at is judged."""
-    judged = listed("07_paper_vs_ours", scale="laptop")
-    for name, hook in (("02_gradients", "good_and_bad"), ("03_pca", "views")):
+    judged = listed("08_paper_vs_ours", scale="laptop")
+    for name, hook in (("03_gradients", "good_and_bad"), ("04_pca", "views")):
         seen = [e for e in listed(name, scale="laptop") if e.hooks == hook]
         assert seen
         assert {e.width for e in seen} == {0}
@@ -165,13 +172,13 @@ def test_a_selection_is_not_left():
     for name in NAMES[4:]:
         assert {e.benchmark for e in listed(name, **imdb)} == {"imdb"}
     ours = {"scale": "quick", "defenses": ["lfighter"], "ratios": [30]}
-    assert cells(listed("07_paper_vs_ours", **ours)) == {
+    assert cells(listed("08_paper_vs_ours", **ours)) == {
         (b, "lfighter", 30.0) for b in lff.experiments.benchmarks.BENCHMARKS
     }
 
 
 def test_a_notebook_that_is_not_there_cannot_be_read():
-    with pytest.raises(InputError, match=r"unknown notebook '4_robustness'.*mean '04_robustness'"):
+    with pytest.raises(InputError, match=r"unknown notebook '4_robustness'.*mean '05_robustness'"):
         Parameters().listed_in("4_robustness")
 
 
@@ -269,7 +276,7 @@ def test_wrong_parameters_are_refused(given, message):
         parameters({"scale": "smoke", "seeds": [0], **given})
 
 
-@pytest.mark.parametrize(("name", "given"), [("06_runtime", "ratioss"), ("01_setup", "ratios")])
+@pytest.mark.parametrize(("name", "given"), [("07_runtime", "ratioss"), ("02_setup", "ratios")])
 def test_papermill_fails_on_a_parameter_the_notebook_does_not_declare(name, given, tmp_path):
     """Mistyped, or only another notebook's: papermill itself would only warn."""
     command = f"-m papermill notebooks/{name}.ipynb {tmp_path / 'out.ipynb'} -p {given} [30]"
@@ -374,7 +381,7 @@ def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
     )
     line = next(line for line in done.stdout.splitlines() if line.startswith("SEEN "))
     seen = json.loads(line.removeprefix("SEEN "))
-    assert "07_paper_vs_ours.ipynb::Cell 1" in done.stdout
+    assert "08_paper_vs_ours.ipynb::Cell 1" in done.stdout
     for name, folder in mine.items():
         assert not seen[name].startswith(folder), name
 

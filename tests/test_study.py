@@ -114,12 +114,12 @@ def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
 @pytest.mark.parametrize(
     ("names", "parameters", "message"),
     [
-        (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '04_robustness'"),
+        (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '05_robustness'"),
         ([], {"benchmark": ["imdb"]}, "parameter of 8 notebooks 'benchmark'.*mean 'benchmarks'"),
         (
-            ["01_setup"],
+            ["02_setup"],
             {"ratios": [30]},
-            "parameter of 01_setup 'ratios'; choose from: scale, seeds",
+            "parameter of 02_setup 'ratios'; choose from: scale, seeds",
         ),
         ([], {"ratios": [-3]}, "attackers must be between 0 and 100 percent, not -3"),
         ([], {"scale": "big"}, "unknown scale 'big'"),
@@ -147,7 +147,7 @@ def test_without_papermill_it_says_what_to_install():
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("LFF_STUDY", str(tmp_path / "file" / "study"))
-    assert main(["study", "--scale", "smoke", "01_setup"]) == 2
+    assert main(["study", "--scale", "smoke", "02_setup"]) == 2
     assert str(tmp_path / "file" / "study" / "smoke") in capsys.readouterr().err
 
 

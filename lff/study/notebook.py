@@ -9,6 +9,7 @@ import ast
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -39,7 +40,7 @@ class Parameters:
     With `compute = False` nothing is run: what is recorded is shown, and the gaps.
     """
 
-    scale: str = "smoke"
+    scale: str = field(default_factory=lambda: os.environ.get("LFF_SCALE", "quick"))
     seeds: list[int] = field(default_factory=lambda: [0])
     device: str = "auto"
     benchmarks: list[str] = field(default_factory=list)

@@ -80,6 +80,19 @@ def some_foolsgold(cases=(paper.ODD_ATTACKS, paper.EQUAL)):
     )  # fmt: skip
 
 
+def draw_seeds():
+    """LFighter saves seed 0, dropping all attackers, and loses seed 1, dropping honest peers."""
+    rounds = pd.concat(
+        [
+            *[rounds_of("mnist-mild", "fedavg", 0.0, s, src_acc=[0.5, 0.9]) for s in (0, 1)],
+            rounds_of(seed=0, src_acc=[0.5, 0.9], dropped=[(0, 0), (4, 0)]),
+            rounds_of(seed=1, src_acc=[0.5, 0.0], dropped=[(0, 0), (0, 3)]),
+        ]
+    )
+    last = rounds[rounds["round"] == 1]
+    return figures.saved_and_lost(rounds, CAPTION, runs=last)
+
+
 DRAWN = {
     "class_shares": lambda: figures.class_shares(some_counts(), CAPTION),
     "components": lambda: figures.components(some_points(), CAPTION),
@@ -93,6 +106,7 @@ DRAWN = {
     "profiles": lambda: figures.profiles(some_runs(benchmarks=("mnist-iid",)), CAPTION),
     "robustness": lambda: figures.robustness(some_runs(benchmarks=("mine",)), CAPTION),
     "runtime": lambda: figures.runtime(some_runs(), CAPTION),
+    "saved_and_lost": draw_seeds,
     "stability": lambda: figures.stability(some_rounds(), CAPTION),
 }
 
@@ -360,4 +374,12 @@ def test_the_odd_peer_is_drawn_case_by_case():
     assert [ax.get_title() for ax in figure.axes if ax.get_title()] == [
         paper.ODD_ATTACKS, paper.EQUAL,
     ]  # fmt: skip
-    assert not figures.odd_peer(some_foolsgold()[:0], CAPTION).axes
+
+
+def test_seeds_are_saved_or_lost_and_sorted_by_it():
+    figure = draw_seeds()
+    curves, strips = figure.axes[:2]
+    assert curves.get_title() == "class lost in 1 of 2 seeds"
+    cells = strips.collections[0].get_array().reshape(2, 2)
+    assert cells.tolist() == [[0, 100], [0, -50]]  # 4 of 4 attackers; 3 of 6 honest peers
+    assert [label.get_text() for label in strips.get_yticklabels()] == ["0", "1"]

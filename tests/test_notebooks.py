@@ -297,13 +297,20 @@ def test_papermill_fails_on_a_parameter_the_notebook_does_not_declare(name, give
 
 def test_with_compute_off_only_what_is_recorded_is_there(tiny):
     runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
-    with pytest.raises(InputError, match="none of the 2 runs is recorded at scale 'smoke'"):
-        Parameters(compute=False).run(runs)
+    assert Parameters(compute=False).run(runs).empty
     lff.run(runs[0], progress=False)
     rounds = Parameters(compute=False).run(runs)
     assert set(rounds["id"]) == {runs[0].id}
     assert rounds.attrs["missing"] == [runs[1].id]
     assert set(Parameters().run(runs)["id"]) == {e.id for e in runs}
+
+
+def test_with_compute_off_every_recorded_seed_is_asked_for(tiny):
+    smoke = lff.experiment("mnist-iid", scale="smoke", rounds=1, seed=5)
+    lff.run(smoke, progress=False)
+    cell = {"benchmarks": ["mnist-iid"], "defenses": ["fedavg"], "attackers": [0], "rounds": 1}
+    assert [e.seed for e in Parameters().grid(**cell)] == [0]
+    assert [e.seed for e in Parameters(compute=False).grid(**cell)] == [0, 5]
 
 
 def test_a_failed_run_is_said_and_the_others_are_shown(tiny, caplog):
@@ -352,7 +359,8 @@ def test_a_figure_is_written_as_picture_and_numbers(tiny, own_folders):
     runs = lff.grid(["mnist-iid"], ["fedavg"], [0, 30], **tiny)
     p = Parameters()
     rounds = p.run(runs)
-    figure = p.figure(figures.magnitudes(rounds, p.caption(runs)), "name", rounds)
+    figure = p.figure(figures.magnitudes, rounds, "name", of=runs)
+    assert figure.get_supxlabel().startswith(p.caption(runs))
     stem = own_folders / "lff_figures" / "smoke" / "name"
     assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
@@ -360,8 +368,16 @@ def test_a_figure_is_written_as_picture_and_numbers(tiny, own_folders):
     assert written["relevant"].tolist() == pytest.approx(rounds["relevant"].tolist())
     assert not {"saw", "dropped", "confusion"} & set(written)
     before = stem.with_suffix(".png").read_bytes()
-    p.figure(figure, "name", rounds)
+    p.figure(figures.magnitudes, rounds, "name", of=runs)
     assert stem.with_suffix(".png").read_bytes() == before
+
+
+def test_without_a_run_there_is_a_word_instead_of_a_figure(tiny, own_folders):
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0, 30], **tiny)
+    nothing = frame.rounds(runs)
+    said = Parameters().figure(figures.magnitudes, nothing, "name", of=runs)
+    assert said == "name: none of 2 runs recorded at scale smoke"
+    assert not (own_folders / "lff_figures").exists()
 
 
 def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
@@ -410,6 +426,7 @@ def saved_by(path: Path) -> list[str]:
     """The names under which a notebook saves its tables and figures; a family by its beginning."""
     trees = [ast.parse(cell.source) for cell in code_cells(path)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    saving = [c.args[1] for c in calls if ast.unparse(c.func) in ("p.table", "p.figure")]
+    place = {"p.table": 1, "p.figure": 2}
+    saving = [c.args[place[f]] for c in calls if (f := ast.unparse(c.func)) in place]
     names = [name.values[0] if isinstance(name, ast.JoinedStr) else name for name in saving]
     return [name.value for name in names]

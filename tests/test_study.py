@@ -174,11 +174,17 @@ def test_the_runs_of_all_notebooks_come_first_and_are_counted(folder, tiny, caps
     assert "no run is missing" in capsys.readouterr().err
 
 
-def test_without_computing_nothing_is_run(folder, tiny):
+def test_without_computing_only_what_has_a_record_is_drawn(folder, tiny):
     write_notebook(folder / "00_one.ipynb", runs=listing(tiny, runs=[0]))
-    outcome = run_study([], PARAMETERS | {"compute": False})
-    assert outcome.executed == ["00_one"]
+    write_notebook(folder / "01_two.ipynb", runs=listing(tiny, runs=[0, 1]))
+    said = []
+    nothing = run_study([], PARAMETERS | {"compute": False}, say=said.append)
+    assert (nothing.executed, nothing.left_out) == ([], ["00_one", "01_two"])
+    assert "00_one left out: none of its runs is recorded at scale smoke" in said
     assert find(lff.experiment("mnist-iid", **tiny)) is None
+    lff.run(lff.experiment("mnist-iid", seed=1, **tiny), progress=False)
+    some = run_study([], PARAMETERS | {"compute": False})
+    assert (some.executed, some.left_out) == (["01_two"], ["00_one"])
 
 
 def test_a_killed_study_goes_on_where_it_was(folder, tiny, own_folders):

@@ -369,9 +369,8 @@ found["parameters"] = changed(before)
 from lff.study import figures, tables
 table = lff.load_runs(runs)
 shares = tables.class_counts(runs[:1])
-for figure in (figures.robustness(table, "about"), figures.class_shares(shares, "about")):
-    p.figure(figure, "figure", table)
-    figure._repr_png_()
+p.figure(figures.robustness, table, "robustness")._repr_png_()
+p.figure(figures.class_shares, shares, "shares", caption="about")._repr_png_()
 found["figures"] = changed(before)
 
 json.dump(found, open(sys.argv[1], "w"))

@@ -26,10 +26,14 @@ FOUR = tuple(PAPER_METRICS)
 SETTINGS = tuple(setting.name for setting in fields(Experiment))
 SECONDS = ("seconds_training", "seconds_aggregation", "seconds_evaluation")
 CAUGHT = ("true_positives", "false_positives", "present_attackers", "present_honest")
+# Lists and dicts of a round; a CSV leaves them out.
+NESTED = (
+    "saw", "dropped", "confusion", "peer_ids", "attacker_ids", "weights_by_peer",
+    "scores_by_peer", "noted",
+)  # fmt: skip
 COLUMNS = (
     "id", *SETTINGS, "round", *FOUR, *CAUGHT, "relevant", "non_relevant", *SECONDS,
-    "data_source", "saw", "dropped", "confusion", "peer_ids", "attacker_ids", "weights_by_peer",
-    "scores_by_peer", "noted",
+    "data_source", *NESTED,
 )  # fmt: skip
 # What every round's entry has besides numbers; all else is of hooks.
 ENTRY = (

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,8 @@ INJECTED = "# Parameters"  # how the cell begins that papermill adds
 class Parameters:
     """The parameters of a notebook; an empty list means what the scale runs.
 
-    With `compute = False` nothing is run: what is recorded is shown, and the gaps.
+    With `compute = False` nothing is run: what is recorded is shown, in every seed there is, and
+    the gaps.
     """
 
     scale: str = field(default_factory=lambda: os.environ.get("LFF_SCALE", "quick"))
@@ -74,7 +75,10 @@ class Parameters:
         return "/".join(parts)
 
     def grid(self, **settings: Any) -> list[Experiment]:
-        """The experiments these parameters ask for; `settings` go before them."""
+        """The experiments these parameters ask for; `settings` go before them.
+
+        With `compute = False` those of other seeds are added that have a record.
+        """
         chosen = {
             "benchmarks": self.benchmarks,
             "defenses": self.defenses,
@@ -82,7 +86,8 @@ class Parameters:
             "seeds": self.seeds,
             "scale": self.scale,
         }
-        return lff.grid(**{**chosen, **settings})
+        asked = lff.grid(**{**chosen, **settings})
+        return asked if self.compute else list(dict.fromkeys(asked + in_every_seed(asked)))
 
     def listed_in(self, *notebooks: str) -> list[Experiment]:
         """The runs that other notebooks list, as far as they are in this one's selection."""
@@ -113,11 +118,6 @@ class Parameters:
         rounds = frame.rounds(experiments)
         if rounds.empty and failed:
             raise TrainingError(f"all {len(failed)} runs failed, the last: {name}: {error}")
-        if rounds.empty and experiments:
-            raise InputError(
-                f"none of the {len(experiments)} runs is recorded at scale {self.scale!r}; "
-                "with compute = True they are run"
-            )
         return rounds
 
     def caption(self, of: pd.DataFrame | Iterable[Experiment]) -> str:
@@ -156,18 +156,46 @@ class Parameters:
         Path(f"{stem}.tex").write_text((f"% {below}\n" if below else "") + tables.latex(text))
         return tables.styled(text, caption=below)
 
-    def figure(self, figure: "Figure", name: str, table: pd.DataFrame) -> "Figure":
-        """Write a figure as PNG and PDF, and the table behind it as CSV; returns the figure."""
+    def figure(
+        self,
+        draw: Callable[..., "Figure"],
+        data: pd.DataFrame,
+        name: str,
+        *,
+        of: Iterable[Experiment] | None = None,
+        behind: pd.DataFrame | None = None,
+        caption: str = "",
+        **options: Any,
+    ) -> "Figure | str":
+        """Draw `data` and write the figure as PNG and PDF, and what is `behind` it as CSV.
+
+        `draw` is a function of `lff.study.figures`, which gets the data, the caption and the
+        `options`. The caption is the text that is given, or what `p.caption` says of the runs it
+        is `of` (else of the data). Returns the figure, or a word on why there is none.
+        """
         from lff.study.figures import journal
 
+        asked = None if of is None else list(of)
+        if data.empty:
+            runs = f"none of {len(asked)} runs" if asked else "no run"
+            return f"{name}: {runs} recorded at scale {self.scale}"
+        figure = draw(data, caption or self.caption(data if asked is None else asked), **options)
         stem = self._stem(name)
         with journal():
             figure.savefig(f"{stem}.png", metadata={"Software": None})
             figure.set_layout_engine("none")  # arranged by now; the PDF and the notebook's need not
             figure.savefig(f"{stem}.pdf", metadata={"CreationDate": None})
-        plain = table.drop(columns=["saw", "dropped", "confusion"], errors="ignore")
+        table = data if behind is None else behind
+        plain = table.drop(columns=list(frame.NESTED), errors="ignore")
         plain.to_csv(f"{stem}.csv", index=False)
         return figure
+
+    def numbers(self, **named: object) -> dict[str, str]:
+        """Write numbers by name as `numbers.json`, for the pages that show them (`readme`)."""
+        texts = {name: str(value) for name, value in named.items()}
+        text = json.dumps(texts, indent=1, ensure_ascii=False)
+        self._stem("numbers.json").write_text(text + "\n", encoding="utf-8")
+        return texts
 
     def _stem(self, name: str) -> Path:
         folder = figures_dir() / self.folder

@@ -22,6 +22,7 @@ from lff.study.text import caption as caption
 from lff.study.text import interval_note as interval_note
 from lff.study.text import latex as latex
 from lff.study.text import markdown as markdown
+from lff.study.text import robustness_in_words as robustness_in_words
 from lff.study.text import seeds_in_words as seeds_in_words
 from lff.study.text import styled as styled
 from lff.study.text import to_text as to_text

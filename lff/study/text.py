@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from lff.experiments.experiment import Experiment
-from lff.study.frame import benchmark_label, defense_label
+from lff.study import statistics
+from lff.study.frame import benchmark_label, defense_label, defenses_in_order
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -66,6 +67,40 @@ def interval_note(frame: pd.DataFrame) -> str:
         return ""
     undefined = any((frame[name].isna() & frame[f"{name} low"].notna()).any() for name in ranges)
     return INTERVAL + ("; NaN [min, max]: not defined in some seed" if undefined else "")
+
+
+def robustness_in_words(runs: pd.DataFrame, benchmark: str) -> str:
+    """What is left of the source class of one benchmark, method by method, and who lost it.
+
+    At the largest attacker ratio of those that most methods were run at; medians over the seeds.
+    """
+    judged = statistics.against_unattacked(runs[runs["benchmark"] == benchmark])
+    attacked = judged[judged["attackers"] > 0]
+    name = benchmark_label(benchmark)
+    if attacked.empty:
+        return f"{name}: no attacked run is recorded."
+    methods = attacked.groupby("attackers")["defense"].nunique()
+    ratio = methods.index[methods == methods.max()].max()
+    here = attacked[attacked["attackers"] == ratio]
+    without = 100 * here["unattacked_src_acc"].median()
+    known = here.dropna(subset="lost")
+    if known.empty:
+        told = "was not run" if pd.isna(without) else f"has a Src-Acc of {without:.0f} only"
+        return f"{name}: FedAvg without attack {told}, so nothing can be said of the defenses."
+    src_acc = 100 * known.groupby("defense")["src_acc"].median()
+    order = defenses_in_order(src_acc.index)
+    left = ", ".join(f"{defense_label(method)} {src_acc[method]:.0f}" for method in order)
+    counts = known.groupby("defense")["lost"].agg(["sum", "size"])
+    lost = [
+        f"{defense_label(method)} in {counts['sum'][method]} of {counts['size'][method]}"
+        for method in order
+        if counts["sum"][method]
+    ]
+    return (
+        f"{name}, {ratio:g}% attackers, {seeds_in_words(known['seed'])}: of a Src-Acc of "
+        f"{without:.0f} without attack are left {left}. "
+        + (f"The class is lost: {', '.join(lost)}." if lost else "Nobody loses the class.")
+    )
 
 
 def to_text(

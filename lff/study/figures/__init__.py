@@ -12,7 +12,7 @@ from lff.study.figures.results import (
     runtime,
 )
 from lff.study.figures.style import journal
-from lff.study.figures.training import dropped_by_round, magnitudes, stability
+from lff.study.figures.training import dropped_by_round, magnitudes, saved_and_lost, stability
 from lff.study.figures.updates import class_shares, components, components_extreme
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "profiles",
     "robustness",
     "runtime",
+    "saved_and_lost",
     "stability",
 ]

@@ -157,8 +157,6 @@ def odd_peer(rounds: pd.DataFrame, caption: str) -> Figure:
     seed. Crosses are the authors' own program (`lff.study.paper`). Below, in the same
     cases: the mean cosine of what FoolsGold remembers of two peers.
     """
-    if rounds.empty:
-        return new_figure(WIDTH, 0.5, f"{caption}; no run of FoolsGold was asked for")
     weights = [np.array(w, dtype=float) for w in rounds["weights_by_peer"]]
     shown = rounds.assign(
         round=rounds["round"] + 1,

@@ -14,7 +14,7 @@ help:
 	@echo "make test      run the tests"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
 	@echo "make lab       open the notebooks in JupyterLab"
-	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint for one part)"
+	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint|growth for one part)"
 	@echo "make chaos     kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
 	@echo "make lint      check style and types"
 	@echo "make clean     remove .venv and caches"

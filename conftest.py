@@ -33,5 +33,4 @@ def own_folders(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("lff")
     for variable in FOLDERS:
         monkeypatch.setenv(variable, str(folder / variable.lower()))
-    monkeypatch.delenv("LFF_DATA_FROM", raising=False)
     return folder

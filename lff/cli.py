@@ -202,8 +202,6 @@ def _add_data(commands: Any) -> None:
             metavar="name",
             help=f"{', '.join(DATASETS)} (default: all)",
         )
-        if name == "fetch":
-            action.add_argument("--from", dest="folder", help="a folder that has the files")
         action.set_defaults(command=command)
 
 
@@ -345,7 +343,7 @@ def _data_fetch(options: argparse.Namespace) -> None:
     from lff.data import fetch
 
     for name in options.names:
-        paths = fetch(name, folder=options.folder)
+        paths = fetch(name)
         _say(f"{name}: {len(paths)} verified files in {paths[0].parent}")
 
 

@@ -19,8 +19,6 @@ import pytest
 import torch
 
 import lff
-from lff import data
-from lff.data import text
 from lff.errors import InputError, RecordError
 from lff.experiments import records
 from lff.experiments import run as runs
@@ -379,31 +377,3 @@ def test_checkpoints_take_at_most_a_fiftieth_of_the_time(write, round_, whole, m
         if keeper.due():
             keeper.keep(State())
     assert 0 < written <= 0.02 * now + write
-
-
-# --- the data a record was made from --------------------------------------------------------------
-
-
-def test_a_record_of_another_form_of_the_data_is_said(monkeypatch, tmp_path, caplog, tiny):
-    csv, archive = (
-        text.identity([file.name])
-        for file in (text.IMDB_CSV, text.IMDB_ARCHIVE)
-    )  # fmt: skip
-    e = lff.experiment("imdb", **(tiny | {"data": "real", "rounds": 1}))
-    entry = {"round": 0, "test_error": 0.1, "all_acc": 1, "src_acc": 1, "asr": 0}
-    records.Record(
-        e, [], [entry], {part: [0.1] for part in ("training", "aggregation", "evaluation")},
-        {"data": dict(zip(("source", "checksum"), archive, strict=True))},
-    ).save(tmp_path)  # fmt: skip
-    assert data.at_hand("imdb") is None  # nothing in the cache
-    lff.run(e, folder=tmp_path)
-    assert caplog.text == ""
-    form = data.files.FORMS["imdb"][0][0]
-    small = data.files.File(form.name, form.sha256, 4)
-    monkeypatch.setitem(data.files.FORMS, "imdb", ((small,), (text.IMDB_ARCHIVE,)))
-    home = data.files.home("imdb")
-    home.mkdir(parents=True)
-    (home / form.name).write_text("text")
-    assert data.at_hand("imdb") == csv
-    lff.run(e, folder=tmp_path)
-    assert f"{e.id} was made from {archive[0]}, but the cache holds {csv[0]}" in caplog.text

@@ -143,7 +143,7 @@ def test_what_is_left_of_the_class_is_said_in_words():
     saved = given[given["defense"] != "median"]
     assert tables.robustness_in_words(saved, "imdb").endswith("Nobody loses the class.")
     young = given.assign(src_acc=given["src_acc"] / 2)
-    assert "has a Src-Acc of 42 only" in tables.robustness_in_words(young, "imdb")
+    assert "has a Src-Acc of 43 only" in tables.robustness_in_words(young, "imdb")
     alone = given[given["attackers"] > 0]
     assert "was not run" in tables.robustness_in_words(alone, "imdb")
     assert tables.robustness_in_words(given, "mnist-iid") == (

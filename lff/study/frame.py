@@ -133,7 +133,8 @@ def runs(rounds: pd.DataFrame) -> pd.DataFrame:
     every = rounds.groupby("id", sort=False)
     averaged = rounds["rounds"].map(averaged_rounds).astype(int)
     last = rounds[rounds["round"] >= rounds["rounds"] - averaged].groupby("id", sort=False)
-    for metric in (*FOUR, *(name for name in rounds if name not in COLUMNS)):
+    further = [name for name in rounds.select_dtypes("number") if name not in COLUMNS]
+    for metric in (*FOUR, *further):
         table[metric] = last[metric].mean(skipna=False)
     table["worst_src_acc"] = last["src_acc"].min(skipna=False)
     src_acc = every["src_acc"]

@@ -174,6 +174,22 @@ def test_the_runs_of_all_notebooks_come_first_and_are_counted(folder, tiny, caps
     assert "no run is missing" in capsys.readouterr().err
 
 
+def test_the_report_opens_with_what_came_of_it(folder, own_folders):
+    """A picture and a table that the notebook has saved under names that are shown first."""
+    drawn = "Path(os.environ['LFF_FIGURES'], 'smoke')"
+    write_notebook(
+        folder / "00_one.ipynb",
+        "import os\nfrom pathlib import Path\n"
+        f"there = {drawn}\nthere.mkdir(parents=True)\n"
+        "(there / 'saved_and_lost.png').write_bytes(b'picture')\n"
+        "(there / 'claims_by_subject.csv').write_text('about,holds\\nLFighter,3\\n')",
+    )
+    page = run_study([], PARAMETERS).report.read_text()
+    first, rest = page.index('id="first"'), page.index('<section id="00_one"')
+    assert first < page.index("data:image/png;base64,cGljdHVyZQ==") < rest
+    assert first < page.index("<td>LFighter</td>") < rest
+
+
 def test_without_computing_only_what_has_a_record_is_drawn(folder, tiny):
     write_notebook(folder / "00_one.ipynb", runs=listing(tiny, runs=[0]))
     write_notebook(folder / "01_two.ipynb", runs=listing(tiny, runs=[0, 1]))

@@ -121,7 +121,8 @@ def run_study(
     for name in outcome.left_out:
         say(f"{name} left out: none of its runs is recorded at scale {p.scale}")
     there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
-    outcome.report = write_report(there, folder / "report.html", p.scale)
+    drawn = figures_dir() / p.folder
+    outcome.report = write_report(there, folder / "report.html", p.scale, drawn)
     say(
         f"{len(outcome.executed)} notebooks executed, {len(outcome.up_to_date)} up to date, "
         f"{len(outcome.failed)} failed\nreport: {outcome.report}"

@@ -209,12 +209,12 @@ def _pictures(path: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Download:
-    """An address, what must come from there, whose files it carries, and how they come out."""
+    """An address, what must come from there, which files it carries, and how to take them out."""
 
     url: str
     sha256: str
     files: tuple[File, ...]
-    unpack: Callable[[Path, Sequence[str]], dict[str, bytes]]
+    take: Callable[[Path, Sequence[str]], dict[str, bytes]]
 
 
 _GZ = (
@@ -331,7 +331,7 @@ def _complete(folder: Path, download: Download, work: Path, progress: bool) -> N
     archive = pooch.retrieve(
         download.url, download.sha256, Path(download.url).name, work, downloader=http
     )
-    contents = download.unpack(Path(archive), list(lacking))
+    contents = download.take(Path(archive), list(lacking))
     for name, file in lacking.items():
         if reason := flaw(file, contents.get(name, b"")):
             raise DataError(f"it has no canonical {name} ({reason})")

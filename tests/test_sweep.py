@@ -61,6 +61,10 @@ def test_combinations_may_come_from_iterators(tiny):
 def test_there_is_one_job_per_core_that_may_be_used(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7})
     assert sweep.default_jobs(torch.device("cpu")) == 3
+    long = [lff.experiment("mnist-iid", scale="laptop")]
+    assert sweep.jobs_worth(long, torch.device("cpu")) == 3
+    short = [lff.experiment("mnist-iid", scale="smoke")]
+    assert sweep.jobs_worth(short, torch.device("cpu")) == 1  # processes would start longer
 
 
 def test_workers_and_this_process_give_the_same_records(tiny, workers, tmp_path):

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.models import FlatModel
 from lff.training import LocalTraining, Loop
 from speed import aggregation, checkpoint, common, goals, textbook, training
 
-DISTINCT = set(aggregation.DEFENSES) - {"oracle"}  # it drops whom LFighter drops here
+DISTINCT = set(PAPER_DEFENSES)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what byzfl imports, where it is installed

@@ -7,7 +7,7 @@ ICML 2021, Equation 2 (CCLIP).
 import torch
 from torch import Tensor
 
-from lff.beyond.defenses.gradients import clipped, lengths, step
+from lff.beyond.defenses.gradients import clipped, lengths, mean, step
 from lff.defenses import defense
 from lff.errors import InputError
 from lff.updates import Decision, Updates, within_range
@@ -35,7 +35,7 @@ class CenteredClipping:
         v = torch.zeros_like(gradients[0]) if self.center is None else self.center
         distances = lengths(within_range(gradients - v))
         for _ in range(self.iterations):
-            v = v + clipped(within_range(gradients - v), self.radius).mean(dim=0)
+            v = within_range(v + mean(clipped(within_range(gradients - v), self.radius)))
         self.center = v
         far = int((distances > self.radius).sum())
         return Decision(step(updates, v), scores=distances, saw={"clipped": far})

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lff.beyond.defenses.gradients import clipped, lengths, step
+from lff.beyond.defenses.gradients import clipped, lengths, mean, step
 from lff.defenses import defense
 from lff.defenses.geometry import cosines
 from lff.errors import InputError
 from lff.seeds import torch_generator
-from lff.updates import Decision, Updates
+from lff.updates import LARGEST, Decision, Updates
 
 
 @defense("flame", label="FLAME")
@@ -30,8 +30,8 @@ def flame(updates: Updates, *, noise: float = 0.001) -> Decision:
     models = updates.weights[:, : updates.layout.parameters]
     admitted = majority(1 - cosines(models[rows]))[rows.argsort()]
     gradients = updates.gradients
-    bound = lengths(gradients).quantile(0.5)  # S_t / eta: the median over all peers
-    average = clipped(gradients[admitted], bound).mean(dim=0)
+    bound = lengths(gradients).quantile(0.5).clamp(max=LARGEST)  # S_t / eta: of all peers
+    average = mean(clipped(gradients[admitted], bound))
     generator = torch_generator(updates.seed, "noise", updates.round, device=average.device)
     drawn = torch.randn(len(average), generator=generator, device=average.device)
     return Decision(
@@ -54,5 +54,5 @@ def majority(distances: Tensor) -> Tensor:
         min_samples=1,
         allow_single_cluster=True,
     )
-    inside = model.fit_predict(np.array(distances.cpu())) >= 0
+    inside = model.fit_predict(np.array(distances.cpu().numpy())) >= 0
     return torch.from_numpy(inside if inside.any() else ~inside).to(distances.device)

@@ -31,5 +31,5 @@ def fltrust(updates: Updates, *, root_examples: int = 100) -> Decision:
     shares = shares / shares.sum()
     size = lengths(updates.gradients)
     scale = own.double().norm() / torch.where(size > 0, size, 1)
-    average = (shares * scale).float() @ updates.gradients
-    return Decision(step(updates, average), weights=shares.float(), scores=1 - agreement)
+    average = (shares * scale) @ updates.gradients.double()
+    return Decision(step(updates, average.float()), weights=shares.float(), scores=1 - agreement)

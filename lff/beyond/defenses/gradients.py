@@ -19,6 +19,11 @@ def clipped(gradients: Tensor, longest: Tensor | float) -> Tensor:
     return gradients * factors.to(gradients.dtype).unsqueeze(1)
 
 
+def mean(gradients: Tensor) -> Tensor:
+    """The mean of the rows, also of very large ones."""
+    return without_overflow(lambda rows: rows.mean(dim=0), gradients)
+
+
 def step(updates: Updates, gradient: Tensor) -> Tensor:
     """The global model after a step: W^t - eta gradient.
 

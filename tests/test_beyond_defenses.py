@@ -15,18 +15,30 @@ from hypothesis import given, settings
 from scipy.optimize import minimize
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
+from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.preprocessing import StandardScaler
 
 import lff
-from lff.beyond.defenses import CenteredClipping, dnc, flame, fltrust, rfa, tolpegin
+from lff.beyond.defenses import (
+    CenteredClipping,
+    FLDefender,
+    dnc,
+    flame,
+    fltrust,
+    rfa,
+    signguard,
+    tolpegin,
+)
 from lff.beyond.defenses.dnc import outlier_scores
 from lff.beyond.defenses.flame import majority
+from lff.beyond.defenses.signguard import sign_shares
 from lff.beyond.defenses.tolpegin import principal_components, standardized
 from lff.defenses import DEFENSES
 from lff.errors import InputError
 from lff.seeds import stream
 
-NAMES = ["tolpegin", "flame", "fltrust", "rfa", "centered_clipping", "dnc"]
+NAMES = ["tolpegin", "flame", "fltrust", "rfa", "centered_clipping", "dnc", "signguard"]
+NAMES += ["fl_defender"]
 FAR = [1e3, 1e6, 1e9]
 properties = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -78,7 +90,8 @@ def test_they_are_loaded_through_entry_points_and_only_when_asked_for():
 @pytest.mark.parametrize(
     ("name", "told"),
     [("tolpegin", []), ("flame", []), ("rfa", []), ("centered_clipping", []),
-     ("dnc", ["attacker_count"]), ("fltrust", ["root_update"])],
+     ("signguard", []), ("fl_defender", []), ("dnc", ["attacker_count"]),
+     ("fltrust", ["root_update"])],
 )  # fmt: skip
 def test_a_record_says_what_the_rule_was_told(name, told, tiny):
     record = lff.run("mnist-mild", defense=name, attackers=30, progress=False, **tiny)
@@ -91,7 +104,8 @@ def test_a_record_says_what_the_rule_was_told(name, told, tiny):
         ("flame", "noise", -0.1), ("flame", "noise", math.inf), ("fltrust", "root_examples", 0),
         ("rfa", "iterations", 0), ("rfa", "smoothing", 0.0), ("centered_clipping", "radius", 0.0),
         ("centered_clipping", "iterations", 0), ("dnc", "iterations", 0), ("dnc", "share", -1.0),
-        ("dnc", "coordinates", 0),
+        ("dnc", "coordinates", 0), ("signguard", "shortest", 1.5), ("signguard", "longest", 0.5),
+        ("signguard", "coordinates", 0.0),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_are_named(name, option, value):
@@ -448,6 +462,115 @@ def test_dnc_drops_far_attackers_at_one_point_as_many_as_it_is_told(f):
         assert dropped(dnc, updates_of(rows, attacker_count=f)) == list(range(9 - f, 9))
         more = updates_of(rows, attacker_count=f - 1)
         moved.append(dnc(more).aggregate.abs().min().item())
+    assert_broken(moved)
+
+
+# --- SignGuard -------------------------------------------------------------------------------
+
+
+def test_shares_of_signs_by_hand():
+    shares = sign_shares(torch.tensor([[1.0, 2, 0, -1], [-1, -1, -1, -1]]))
+    close(shares, [[0.5, 0.25, 0.25], [0, 0, 1]])
+
+
+def mostly(positive, count, seed, d=1000):
+    """Rows of which this share of the entries is positive (negative as updates)."""
+    rng = np.random.default_rng(seed)
+    signs = np.where(rng.random((count, d)) < positive, 1, -1)
+    return -(signs * rng.uniform(0.5, 1.5, size=(count, d))).astype(np.float32)
+
+
+def test_unusual_signs_and_lengths_are_dropped_and_the_rest_clipped():
+    rows = np.concatenate([mostly(0.5, 8, 0), mostly(0.2, 3, 1)])
+    rows[0] *= 50
+    rows[1] *= 0.01
+    rows[2] *= 2
+    updates = updates_of(rows)
+    decision = signguard(updates)
+    assert decision.dropped(updates.peers) == [0, 1, 8, 9, 10]
+    assert decision.saw == {"usual": 9}
+    sizes = np.linalg.norm(rows.astype(float), axis=1)
+    kept = rows[2:8] * np.minimum(np.median(sizes) / sizes[2:8], 1)[:, None]
+    close(decision.aggregate, kept.mean(axis=0))
+
+
+def test_the_scale_of_all_is_nothing_to_who_passes():
+    rows = np.concatenate([mostly(0.5, 8, 0), mostly(0.2, 3, 1)])
+    assert dropped(signguard, updates_of(1e-6 * rows)) == dropped(signguard, updates_of(rows))
+
+
+def test_if_nobody_passes_both_filters_everybody_does():
+    """The majority of signs are too long or too short, and the usual lengths of other signs."""
+    rows = np.concatenate([mostly(0.5, 6, 0), mostly(0.05, 5, 1)])
+    rows[:3] *= 100
+    rows[3:6] *= 0.001
+    assert dropped(signguard, updates_of(rows)) == []
+
+
+@properties
+@given(honest_and_attackers(lambda n: (n - 1) // 2))
+def test_signguard_stays_as_near_as_the_farthest_honest_peer_below_half(rows):
+    aggregate = signguard(updates_of(np.concatenate(rows))).aggregate
+    farthest = np.linalg.norm(rows[0].astype(float), axis=1).max()
+    assert aggregate.double().norm() <= farthest * (1 + 1e-5)
+
+
+def test_a_majority_takes_signguard_anywhere():
+    moved = []
+    for far in FAR:
+        rows = np.concatenate([rows_of(4, 30), np.full((5, 30), far)])
+        moved.append(signguard(updates_of(rows)).aggregate.abs().min().item())
+    assert_broken(moved)
+
+
+# --- FL-Defender -----------------------------------------------------------------------------
+
+
+def reputations_of(gradients):
+    """As the authors compute a round's scores, with scikit-learn."""
+    similarity = cosine_similarity(gradients.astype(float)) - np.eye(len(gradients))
+    points = PCA(2).fit_transform(StandardScaler().fit_transform(similarity))
+    return cosine_similarity(np.median(points, axis=0, keepdims=True), points)[0]
+
+
+@pytest.mark.parametrize("m", [5, 12, 20])
+def test_fl_defender_is_its_twin_of_scikit_learn_over_rounds(m):
+    rule, reputation = FLDefender(), np.zeros(m)
+    for t in range(3):
+        gradients = one_class_apart(m - m // 4, m // 4, seed=10 * m + t)
+        updates = updates_with_gradients(gradients)
+        reputation += reputations_of(gradients.reshape(m, -1))
+        trust = np.maximum(reputation - np.quantile(reputation, 0.25), 0)
+        decision = rule(updates)
+        close(decision.weights, trust / trust.sum(), 1e-4)
+        close(decision.scores, -reputation, 1e-4)
+    assert len(decision.dropped(range(m))) >= m // 4
+
+
+def test_fl_defender_trusts_who_lies_with_the_majority():
+    rule = FLDefender()
+    for t in range(3):
+        decision = rule(updates_with_gradients(one_class_apart(8, 3, seed=t), round=t))
+    assert decision.weights[:8].mean() > 3 * decision.weights[8:].mean()
+
+
+def test_fl_defender_goes_on_from_its_state():
+    one, two = FLDefender(), FLDefender()
+    one(updates_with_gradients(one_class_apart(6, 2)))
+    two.load_state_dict(one.state_dict())
+    updates = updates_with_gradients(one_class_apart(6, 2, seed=1))
+    assert torch.equal(one(updates).weights, two(updates).weights)
+
+
+def test_one_attacker_takes_fl_defender_anywhere():
+    """It weighs angles alone: who points a trusted way may be as long as she likes."""
+    gradients = one_class_apart(9, 0)
+    trusted_most = int(FLDefender()(updates_with_gradients(gradients)).weights.argmax())
+    moved = []
+    for far in FAR:
+        longer = gradients.copy()
+        longer[trusted_most] *= far
+        moved.append(FLDefender()(updates_with_gradients(longer)).aggregate.abs().max().item())
     assert_broken(moved)
 
 

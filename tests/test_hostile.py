@@ -25,7 +25,8 @@ RULES = [(name, {}) for name in DEFENSES] + [
     ("lfighter", {"distribution": kind}) for kind in ("mild", "extreme")
 ]
 RULES += [(f"fast {name}", {}) for name in FAST]
-FILTERS = [rule for rule in RULES if rule[0] in ("multi_krum", "foolsgold", "lfighter", "tolpegin")]
+SCALE_FREE = ("multi_krum", "foolsgold", "lfighter", "tolpegin", "signguard", "fl_defender")
+FILTERS = [rule for rule in RULES if rule[0] in SCALE_FREE]
 RULES += [
     (name, {"mixing": mixing})
     for name in ("median", "multi_krum", "foolsgold")

@@ -87,6 +87,25 @@ def test_they_are_loaded_through_entry_points_and_only_when_asked_for():
     assert set(NAMES) <= set(DEFENSES)
 
 
+def test_whoever_takes_a_name_of_theirs_hears_of_it_at_once():
+    """Not when the names are listed, and theirs come second."""
+    script = (
+        "import lff\n"
+        "try:\n"
+        "    lff.attack('mimic')(lambda data, context: data)\n"
+        "except lff.errors.InputError as error:\n"
+        "    print(error)\n"
+        "lff.attack('mine')(lambda data, context: data)\n"
+        "print(list(lff.attacks.ATTACKS)[-1])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "a attack named 'mimic' exists already; choose another name", "mine",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [("tolpegin", []), ("flame", []), ("rfa", []), ("centered_clipping", []),

@@ -12,6 +12,8 @@ from lff.defenses import defense
 from lff.defenses.geometry import cosines
 from lff.updates import Decision, Updates, weighted_mean
 
+DIGITS = 9  # after the point; what is smaller is rounding, which must not decide
+
 
 @defense("fl_defender", label="FL-Defender")
 class FLDefender:
@@ -28,13 +30,13 @@ class FLDefender:
     def __call__(self, updates: Updates) -> Decision:
         rows = torch.tensor(updates.peers, device=updates.weights.device).argsort(stable=True)
         similarity = cosines(updates.output_layer.flatten(1)[rows]).fill_diagonal_(0)
-        points = principal_components(standardized(similarity))
+        points = principal_components(standardized(similarity)).round(decimals=DIGITS)
         middle = points.quantile(0.5, dim=0, keepdim=True)
         scores = cosines(torch.cat([middle, points]))[0, 1:][rows.argsort()]
         for peer, score in zip(updates.peers, scores, strict=True):
             self.reputation[peer] = self.reputation.get(peer, 0) + score
         reputation = torch.stack([self.reputation[peer] for peer in updates.peers])
-        trust = (reputation - reputation.quantile(0.25)).clamp(min=0)
+        trust = (reputation - reputation.quantile(0.25)).clamp(min=0).round(decimals=DIGITS)
         decision = weighted_mean(updates, trust)
         return Decision(decision.aggregate, decision.weights, scores=-reputation)
 

@@ -197,13 +197,12 @@ class Federation:
         if not hasattr(self.attack, "craft"):
             return weights
         theirs = torch.tensor([peer.id in self.attackers for peer in selected])
-        knows = self.attack.knows
-        known = {KNOWS[0]: theirs & False, KNOWS[1]: theirs, KNOWS[2]: theirs | True}[knows]
-        updates = None if knows == KNOWS[0] else weights[known]
+        known = {KNOWS[1]: theirs, KNOWS[2]: torch.ones_like(theirs)}.get(self.attack.knows)
+        updates = None if known is None else weights[known]
+        whose = None if known is None else theirs[known]
         crafted = weights.clone()
         for row in theirs.nonzero().flatten().tolist():
-            context = self.context(selected[row].id, t)
-            context = replace(context, updates=updates, theirs=theirs[known])
+            context = replace(self.context(selected[row].id, t), updates=updates, theirs=whose)
             crafted[row] = self.attack.craft(weights[row], context)
         return crafted
 

@@ -42,7 +42,8 @@ def known(updates, theirs, **context):
     updates, theirs = torch.as_tensor(updates, dtype=torch.float32), torch.tensor(theirs)
     defaults = {
         "peer": 0, "peers": len(updates), "attackers": tuple(theirs.nonzero().flatten().tolist()),
-        "round": 0, "source_class": 0, "target_class": 1, "classes": 3, "model": None,
+        "round": 0, "source_class": 0, "target_class": 1, "classes": 3,
+        "model": SimpleNamespace(layout=SimpleNamespace(parameters=updates.shape[1])),
         "generator": None, "learning_rate": 0.1, "global_weights": torch.zeros(updates.shape[1]),
     }  # fmt: skip
     return lff.Context(**(defaults | context), updates=updates, theirs=theirs)
@@ -173,10 +174,14 @@ def test_a_backdoor_is_learned_and_measured_on_patched_test_images(tmp_path):
 # --- updates ---------------------------------------------------------------------------------
 
 
-def test_a_boosted_update_goes_further_in_its_direction():
-    update = torch.tensor([2.0, -2.0, 1.0, 3.0])
-    crafted = attack("boosted", boost=10.0).craft(update, SimpleNamespace(global_weights=W))
-    assert crafted.tolist() == [11.0, -2.0, 5.5, 3.0]
+@pytest.mark.parametrize(("parameters", "last"), [(4, 23.0), (3, 5.0)])
+def test_a_boosted_update_goes_further_in_its_direction(parameters, last):
+    """The last entry may be a running statistic, which stays as training left it."""
+    update = torch.tensor([2.0, -2.0, 1.0, 5.0])
+    model = SimpleNamespace(layout=SimpleNamespace(parameters=parameters))
+    context = SimpleNamespace(global_weights=W, model=model)
+    crafted = attack("boosted", boost=10.0).craft(update, context)
+    assert crafted.tolist() == [11.0, -2.0, 5.5, last]
 
 
 def test_inner_product_manipulation_is_byzfls(byzfl):

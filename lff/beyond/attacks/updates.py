@@ -40,7 +40,8 @@ class Boosted(LabelFlipper):
 
     def craft(self, update: Tensor, context: Context) -> Tensor:
         """The exaggerated update."""
-        return context.global_weights + self.boost * (update - context.global_weights)
+        boosted = context.global_weights + self.boost * (update - context.global_weights)
+        return with_statistics_of(context, boosted, update)
 
 
 class Together(ABC):
@@ -53,7 +54,7 @@ class Together(ABC):
         """The common update."""
         if self.known is not context.updates:
             self.known, self.crafted = context.updates, self.common(context)
-        return self.crafted
+        return with_statistics_of(context, self.crafted, update)
 
     @abstractmethod
     def common(self, context: Context) -> Tensor:
@@ -203,6 +204,13 @@ class SybilNoise(LabelFlipper):
         return with_output_layer(
             context, update, output_layer(context, update.unsqueeze(0))[0] + sign * noise
         )
+
+
+def with_statistics_of(context: Context, crafted: Tensor, update: Tensor) -> Tensor:
+    """BatchNorm's running statistics are as her training left them: crafted, a variance could fall
+    below zero, which is no longer an attack but a broken model."""
+    n = context.model.layout.parameters
+    return torch.cat([crafted[:n], update[n:]])
 
 
 def output_layer(context: Context, updates: Tensor) -> Tensor:

@@ -139,6 +139,7 @@ class Federation:
         told: dict[str, Any] = {
             "attacker_count": number_of_attackers(self.attacker_ratio, len(selected)),
             "attackers": tuple(self.attackers),
+            "root_update": self.root_update,
         }
         held = [torch.bincount(p.examples.y, minlength=self.classes) > 0 for p in selected]
         return Updates(
@@ -153,6 +154,20 @@ class Federation:
             declared_classes=torch.stack(held),
             **{need: told[need] for need in self.needs},
         )
+
+    def root_update(self, examples: int) -> Tensor:
+        """The update of one more peer with so many clean examples, such as a server may hold.
+
+        They are drawn from all peers' examples with their true labels, the same ones in each round.
+        """
+        ends = np.cumsum([len(peer.examples.y) for peer in self.peers])
+        chosen = numpy_generator(self.seed, "root").permutation(int(ends[-1]))[:examples]
+        owners = np.searchsorted(ends, chosen, side="right")
+        places = zip(owners, chosen - np.append(0, ends)[owners], strict=True)
+        held = [[part[i] for part in self.peers[k].examples] for k, i in places]
+        root = Peer(len(self.peers), Examples(*map(torch.stack, zip(*held, strict=True))))
+        trainer, t = Loop(self.model, self.training), len(self.history)
+        return trainer.train(self.global_weights, [root], seed=self.seed, round=t)[0]
 
     def select(self, t: int) -> list[Peer]:
         """S: a random set of m = max(C K, 1) peers, in the order of their ids."""
@@ -181,19 +196,24 @@ class Federation:
         """The updates as they are uploaded: an attacker's may be what her attack crafts of hers."""
         if not hasattr(self.attack, "craft"):
             return weights
-        theirs = [row for row, peer in enumerate(selected) if peer.id in self.attackers]
-        known = {KNOWS[0]: None, KNOWS[1]: weights[theirs], KNOWS[2]: weights}[self.attack.knows]
+        theirs = torch.tensor([peer.id in self.attackers for peer in selected])
+        known = {KNOWS[1]: theirs, KNOWS[2]: torch.ones_like(theirs)}.get(self.attack.knows)
+        updates = None if known is None else weights[known]
+        whose = None if known is None else theirs[known]
         crafted = weights.clone()
-        for row in theirs:
-            context = replace(self.context(selected[row].id, t), updates=known)
+        for row in theirs.nonzero().flatten().tolist():
+            context = replace(self.context(selected[row].id, t), updates=updates, theirs=whose)
             crafted[row] = self.attack.craft(weights[row], context)
         return crafted
 
     def context(self, peer: int, t: int) -> Context:
         """What an attacker has before her in round t."""
         self.model.load(self.global_weights)
+        selected = [each.id for each in self.select(t)]
         return Context(
             peer=peer,
+            peers=len(selected),
+            attackers=tuple(k for k in selected if k in self.attackers),
             round=t,
             source_class=self.source_class,
             target_class=self.target_class,

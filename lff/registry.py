@@ -45,6 +45,8 @@ class Registry(Mapping[str, Entry]):
                 f"the name of a {self.kind} must be made of letters, digits, _ and -, "
                 f"not {entry.name!r}"
             )
+        if any(module.split(".")[0] != "lff" for module in _modules(entry)):
+            self._load_installed()  # whoever takes a name of theirs hears of it now, not later
         present = self.entries.get(entry.name)
         if present is not None and _modules(present) != _modules(entry):
             raise InputError(

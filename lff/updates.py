@@ -1,7 +1,7 @@
 """The stacked updates of one round, views of them, and what a defense decides."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +35,7 @@ class Updates:
     # Told only to rules that declare the need; no server can know it.
     attacker_count: int | None = None
     attackers: tuple[int, ...] | None = None  # the ids of the peers who attack
+    root_update: Callable[[int], Tensor] | None = None  # of a peer with so many clean examples
 
     def __post_init__(self) -> None:
         if self.weights.dim() != 2:
@@ -92,7 +93,7 @@ class Updates:
         return self.output_layer[:, [i, j]].flatten(1)
 
     def told(self, need: str) -> Any:
-        """What a rule must be told and declares with `needs`: `attacker_count` or `attackers`."""
+        """What a rule must be told and declares with `needs` (see `lff.defenses.rule.NEEDS`)."""
         if (value := getattr(self, need)) is None:
             raise InputError(
                 f"this defense must be told {need}: register it with needs=({need!r},), "
@@ -106,18 +107,12 @@ class Updates:
         """The same round with only these rows."""
         rows = list(rows)
         declared = self.declared_classes
-        return Updates(
+        return replace(
+            self,
             weights=self.weights[rows],
-            global_weights=self.global_weights,
-            layout=self.layout,
-            learning_rate=self.learning_rate,
             examples=self.examples[rows],
             peers=tuple(self.peers[row] for row in rows),
-            round=self.round,
-            seed=self.seed,
             declared_classes=None if declared is None else declared[rows],
-            attacker_count=self.attacker_count,
-            attackers=self.attackers,
         )
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lff.defenses import DEFENSES, Rule
+from lff.defenses.mixing import mixed, mixture_of
 from lff.defenses.repeated_median import coordinate_repeated_median
 from lff.fast import RULES
 from lff.models import OUTPUT_LAYER, Layout, build_model
@@ -50,6 +51,8 @@ def run(quick: bool = False) -> Report:
         "ms: processor time on one thread, the least of several runs in turn; "
         "2 threads: elapsed time in ms, likewise, for what takes less than a second.",
         "x lff: times the time of lff for the same rule. MiB: peak extra memory, result included.",
+        "fltrust: without the training on the server's clean examples. nearest and bucketing: the "
+        "mixing alone, before any rule.",
         "lff: as experiments compute it; plain: as `lff.defenses` states it, where `lff.fast` has "
         "another form. Of median and trimmed_mean the plain form is torch's sort over the peers.",
     ]
@@ -96,6 +99,7 @@ def a_round(model: str, peers: int) -> Updates:
         peers=tuple(range(peers)),
         attacker_count=attackers,
         attackers=tuple(range(peers - attackers, peers)),
+        root_update=lambda examples: weights[0],
     )
 
 
@@ -110,6 +114,10 @@ def contestants(updates: Updates, part: int) -> list[Contestant]:
     ways = [
         Contestant("plain mean", "torch", lambda: matrix.mean(dim=0)),
         Contestant("finite?", "lff", lambda: finite_rows(matrix)),
+        *(
+            Contestant(n, "lff", partial(mixing_alone, updates, n))
+            for n in ("nearest", "bucketing")
+        ),
     ]
     others = {"authors": by_authors(updates, part), **by_byzfl(updates)}
     for name in DEFENSES:
@@ -129,6 +137,11 @@ def contestants(updates: Updates, part: int) -> list[Contestant]:
 def ours(updates: Updates, name: str, fast: Rule | None = None) -> Decision:
     """A defense's decision, by its fast form or by the plain one; a rule with memory is new."""
     return (fast or DEFENSES[name].create())(handed(updates))
+
+
+def mixing_alone(updates: Updates, name: Any) -> Tensor:
+    """The updates that a rule gets after mixing."""
+    return mixed(updates, mixture_of(updates, mixing=name)).weights
 
 
 def by_authors(updates: Updates, part: int) -> dict[str, Callable[[], authors.State]]:

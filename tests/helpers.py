@@ -33,6 +33,7 @@ def updates_of(weights, *, classes=1, **settings):
         "examples": torch.ones(m),
         "peers": tuple(range(m)),
         "attackers": (),
+        "root_update": lambda examples: torch.linspace(-1, 1, d),
     }
     return Updates(weights=weights, **(defaults | settings))
 

@@ -792,14 +792,15 @@ def test_the_papers_defenses_come_in_its_order_and_two_must_be_told_something():
         "foolsgold",
         "lfighter",
     ]
-    assert {name: d.needs for name, d in DEFENSES.items() if d.needs} == {
+    ours = {n: d for n, d in DEFENSES.items() if d.factory.__module__.startswith("lff.defenses.")}
+    assert {name: d.needs for name, d in ours.items() if d.needs} == {
         "trimmed_mean": ("attacker_count",),
         "multi_krum": ("attacker_count",),
         "oracle": ("attackers",),
     }
     with pytest.raises(FrozenInstanceError):
         DEFENSES["median"].needs = ("attackers",)
-    with pytest.raises(InputError, match=r"'attacker'.*attacker_count, attackers"):
+    with pytest.raises(InputError, match=r"'attacker'.*attacker_count, attackers, root_update"):
         defense("all_knowing", needs=("attacker",))
 
 
@@ -873,7 +874,7 @@ def test_an_installed_package_registers_through_its_entry_point(tmp_path):
         "from lff.defenses import DEFENSES\n"
         "print(DEFENSES.label('median'))\n"
         "print(DEFENSES.label('theirs'))\n"
-        "print(list(DEFENSES)[-1])\n"
+        "print('theirs' in list(DEFENSES))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -882,7 +883,7 @@ def test_an_installed_package_registers_through_its_entry_point(tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["Median", "loaded", "Theirs", "theirs"]
+    assert done.stdout.split() == ["Median", "loaded", "Theirs", "True"]
 
 
 def test_installed_packages_are_looked_for_once(monkeypatch):

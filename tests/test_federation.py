@@ -232,3 +232,79 @@ def test_an_attack_registers_with_what_it_knows():
         @lff.attack("idle")
         class Idle:
             pass
+
+
+def test_a_server_may_learn_what_one_more_peer_with_clean_examples_would_send():
+    """All examples in one batch: the step of a lone peer who holds them all, and no other."""
+    training = lff.LocalTraining(batch_size=240, learning_rate=0.1)
+    made = federation(linear(), training=training, attackers=[1, 2])
+    x, y = (torch.cat(parts) for parts in zip(*(p.examples for p in made.peers), strict=True))
+    lone = lff.Federation([(x, y)], made.test, linear(), source_class=0, target_class=1,
+                          training=training)  # fmt: skip
+    lone.global_weights = made.global_weights
+    wanted = lone.collect_updates().weights[0]
+    torch.testing.assert_close(made.root_update(240), wanted)
+    torch.testing.assert_close(made.root_update(10**6), wanted)
+    assert not torch.allclose(made.root_update(100), wanted, atol=1e-4)
+
+
+def test_the_root_examples_are_the_same_in_every_round_and_have_their_true_labels():
+    """Without momentum, one step of a full batch is the mean gradient of the same examples."""
+    training = lff.LocalTraining(batch_size=30, learning_rate=0.1, momentum=0.0, weight_decay=0.0)
+    held = []
+
+    def rule(updates):
+        held.append(updates.told("root_update")(20))
+        return lff.Decision(updates.global_weights)  # the model stays as it is
+
+    rule.needs = ("root_update",)
+    for attackers in ([], [0, 1, 2, 3, 4, 5, 6, 7]):
+        torch.manual_seed(1)
+        rounds(federation(linear(), rule=rule, training=training, attackers=attackers), 2)
+    for other in held[1:]:
+        torch.testing.assert_close(other, held[0])
+
+
+def test_attackers_know_each_other_and_whose_updates_they_see():
+    seen = []
+
+    class Craft:
+        knows = "all updates"
+
+        def craft(self, update, context):
+            seen.append((context.peers, context.attackers, context.theirs.tolist()))
+            assert torch.equal(context.honest, context.updates[~context.theirs])
+            return update
+
+    made = federation(linear(), attack=Craft(), attackers=[2, 5])
+    made.play_round()
+    theirs = [k in (2, 5) for k in range(8)]
+    assert seen == [(8, (2, 5), theirs)] * 2
+    with pytest.raises(InputError, match="must declare that it knows them"):
+        _ = made.context(2, 0).honest
+
+
+def test_to_whom_only_the_attackers_updates_are_known_these_stand_for_the_honest():
+    class Craft:
+        knows = "attackers' updates"
+
+        def craft(self, update, context):
+            assert context.theirs.all()
+            assert torch.equal(context.honest, context.updates)
+            return update
+
+    federation(linear(), attack=Craft(), attackers=[2, 5]).play_round()
+
+
+def test_who_was_not_selected_does_not_attack():
+    seen = []
+
+    def watch(data, context):
+        seen.append((context.round, context.peers, context.attackers))
+        return data
+
+    made = federation(linear(), attack=watch, attackers=[0, 1, 2, 3], fraction=0.5)
+    entries = rounds(made, 4)
+    for t, peers, attackers in seen:
+        assert peers == 4
+        assert list(attackers) == [k for k in entries[t]["peers"] if k < 4]

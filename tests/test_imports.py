@@ -1,4 +1,4 @@
-"""Imports go one way: core <- fast <- experiments <- study <- cli, also inside functions."""
+"""Imports go one way: core, fast, experiments, study, cli, beyond; also inside functions."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 import lff
 
 PACKAGE = Path(lff.__file__).parent
-ROOMS = ("core", "fast", "experiments", "study", "cli")  # each may import itself and those before
+# Each may import itself and those before; nobody imports beyond, as nobody does an outside package.
+ROOMS = ("core", "fast", "experiments", "study", "cli", "beyond")
 OUTSIDE = {"lff/__init__.py", "lff/flower.py"}  # the public names; strategies for another framework
 MODULES = {path.relative_to(PACKAGE.parent).as_posix(): path for path in PACKAGE.rglob("*.py")}
 
@@ -74,6 +75,8 @@ def test_no_module_imports_from_a_later_room(path):
         ("lff/fast/pool.py", "def f():\n    import lff\n    lff.run()", ["lff"]),
         ("lff/experiments/run.py", "from lff import load_runs", ["lff.load_runs"]),
         ("lff/study/frame.py", "from lff.cli import main", ["lff.cli.main"]),
+        ("lff/cli.py", "import lff.beyond.defenses", ["lff.beyond.defenses"]),
+        ("lff/beyond/defenses/rfa.py", "from lff.defenses import defense", []),
         ("lff/study/frame.py", "import lff", []),
         ("lff/experiments/run.py", "from lff import data, fast", []),
         ("lff/study/frame.py", "from lff.experiments.run import run\nimport lff.fast", []),

@@ -8,12 +8,13 @@ import torch
 from pretended_gpu import CUDA, pretended_gpu
 
 from lff.cli import main
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.fast.stacked import AGREEMENT, Stacked
 from lff.models import FlatModel
 from lff.training import LocalTraining, Loop
 from speed import aggregation, checkpoint, common, device, goals, growth, textbook, training
 
-DISTINCT = set(aggregation.DEFENSES) - {"oracle"}  # it drops whom LFighter drops here
+DISTINCT = set(PAPER_DEFENSES)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what byzfl imports, where it is installed

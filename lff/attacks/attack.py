@@ -33,11 +33,13 @@ KNOWS = ("own data", "attackers' updates", "all updates")
 class Context:
     """What an attacker has before her in a round.
 
-    `updates` are the others' honest updates of this round as far as she knows them, `[*, d]`: none,
-    those the attackers would send if they trained on poisoned data alone, or all peers'.
+    `updates` are this round's updates as far as she knows them, `[*, d]`, before anybody crafts:
+    none, the attackers' own, or all peers'. `theirs` says which of these rows are attackers'.
     """
 
     peer: int
+    peers: int  # how many train in this round
+    attackers: tuple[int, ...]  # the ids of those among them who attack together with her
     round: int
     source_class: int
     target_class: int
@@ -47,6 +49,14 @@ class Context:
     generator: torch.Generator | None  # her own random stream of this round
     learning_rate: float
     updates: Tensor | None = None
+    theirs: Tensor | None = None
+
+    @property
+    def honest(self) -> Tensor:
+        """The honest peers' updates; the attackers' own in their place if she knows no others."""
+        if self.updates is None or self.theirs is None:
+            raise InputError("to see updates, an attack must declare that it knows them")
+        return self.updates if self.theirs.all() else self.updates[~self.theirs]
 
 
 @dataclass(frozen=True)

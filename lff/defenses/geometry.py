@@ -1,4 +1,5 @@
-"""Angles between updates and ranks of scores: rounding never decides between equal updates."""
+"""Angles and distances between updates, and ranks of scores: rounding never decides between equal
+updates."""
 
 import torch
 from torch import Tensor
@@ -17,6 +18,12 @@ def cosines(vectors: Tensor) -> Tensor:
     units = vectors / torch.where(lengths > 0, lengths, 1)
     cosine = (units @ units.T).clamp(-1, 1)
     return torch.where(cosine > 1 - ROUNDING, 1, cosine).fill_diagonal_(1)
+
+
+def squared_distances(matrix: Tensor) -> Tensor:
+    """All squared Euclidean distances between rows, float64 `[n, n]`."""
+    rows = matrix.double()
+    return torch.stack([(rows - row).square().sum(dim=1) for row in rows])
 
 
 def ranks(scores: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ NeurIPS 2017.
 import torch
 from torch import Tensor
 
-from lff.defenses.geometry import ranks
+from lff.defenses.geometry import ranks, squared_distances
 from lff.defenses.rule import defense
 from lff.updates import Decision, Updates, weighted_mean
 
@@ -22,12 +22,6 @@ def multi_krum(updates: Updates) -> Decision:
     kept free, and some count an update among its own neighbours.)
     """
     return closest(updates, squared_distances(updates.weights))
-
-
-def squared_distances(matrix: Tensor) -> Tensor:
-    """All squared Euclidean distances between rows, float64 `[n, n]`."""
-    rows = matrix.double()
-    return torch.stack([(rows - row).square().sum(dim=1) for row in rows])
 
 
 def closest(updates: Updates, distances: Tensor) -> Decision:

@@ -1,7 +1,8 @@
 """What a defense is: a rule from a round's `Updates` to a `Decision`, registered by its name.
 
 A rule with memory is a class whose instances are such rules, with `state_dict` and
-`load_state_dict` for resumption. Keyword-only parameters are options that experiments can set.
+`load_state_dict` for resumption. Keyword-only parameters are options that experiments can set;
+every defense has those of `lff.defenses.mixing` besides.
 """
 
 import inspect
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
+from torch import Tensor
+
+from lff.defenses.mixing import MIXING, mixed, mixture_of, unmixed
 from lff.errors import InputError, TrainingError, unknown
 from lff.registry import Factory, Registry
 from lff.updates import Decision, Updates, finite_rows
@@ -17,7 +21,8 @@ from lff.updates import Decision, Updates, finite_rows
 Rule = Callable[[Updates], Decision]
 Registrable = TypeVar("Registrable", bound=Callable[..., Any])
 
-NEEDS = ("attacker_count", "attackers")  # what no server can know
+# What no server can know: how many attack, who does, and what clean examples would teach.
+NEEDS = ("attacker_count", "attackers", "root_update")
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,56 @@ class Defense(Factory):
     needs: tuple[str, ...] = ()
 
     def create(self, **options: Any) -> Rule:
-        """A fresh rule for one run, with these options."""
+        """A fresh rule for one run, with these options; mixing, if they ask for it, comes first."""
+        self.check(options)
+        mixing = {name: options.pop(name) for name in MIXING if name in options}
         rule = super().create(**options)
         rule.needs = self.needs
-        return rule
+        return Mixed(self.name, rule, **mixing) if mixing.get("mixing", "none") != "none" else rule
+
+    def options(self) -> dict[str, Any]:
+        """Its own options and their defaults, without those of mixing."""
+        return {name: p.default for name, p in super()._parameters().items()}
+
+    def check(self, options: dict[str, Any]) -> None:
+        """Refuse options that it does not have or lacks, and values that cannot be."""
+        super().check(options)
+        if "bucket_size" in options:
+            if options.get("mixing") != "bucketing":
+                raise InputError("bucket_size is an option of mixing='bucketing'")
+            if options["bucket_size"] < 1:
+                raise InputError(f"bucket_size must be 1 or more, not {options['bucket_size']!r}")
+
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        return super()._parameters() | MIXING
+
+
+class Mixed:
+    """A rule that gets mixtures of the updates in their place (`lff.defenses.mixing`).
+
+    A peer has a share in the aggregate through every mixture that she is part of.
+    """
+
+    def __init__(self, name: str, rule: Any, **mixing: Any):
+        self.name, self.rule, self.mixing = name, rule, mixing
+        told = ("attacker_count",) if mixing["mixing"] == "nearest" else ()
+        self.needs = tuple(dict.fromkeys((*rule.needs, *told)))
+
+    def __call__(self, updates: Updates) -> Decision:
+        return _decide(self.name, self.decide, updates)
+
+    def decide(self, updates: Updates) -> Decision:
+        """What the rule makes of the mixtures, in terms of the peers."""
+        mixture = mixture_of(updates, **self.mixing)
+        return unmixed(self.rule(mixed(updates, mixture)), mixture)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The rule's memory, if it has any."""
+        return self.rule.state_dict() if hasattr(self.rule, "state_dict") else {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from a checkpoint's memory."""
+        self.rule.load_state_dict(state)
 
 
 DEFENSES: Registry[Defense] = Registry("defense")
@@ -55,6 +106,11 @@ def defense(
             raise InputError(
                 f"the class of defense {name!r} needs state_dict() and load_state_dict(), of "
                 "tensors by name: without them a resumed run would forget"
+            )
+        taken = MIXING.keys() & inspect.signature(factory).parameters
+        if taken:
+            raise InputError(
+                f"defense {name!r} cannot have the option {min(taken)}, which every defense has"
             )
         rule = checked(name)(factory)
         rule.needs = tuple(needs)  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """The federation of an experiment: data, peers, model, attack and rule put together."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -105,11 +106,9 @@ def make_model(e: Experiment, data: Dataset) -> nn.Module:
 def make_rule(e: Experiment) -> Rule:
     """The rule of an experiment: the fast form of a defense of ours, if there is one."""
     known = DEFENSES[e.defense]
-    rule = known.create(**parse_options(e.defense_options))
     if known.factory.__module__.startswith("lff.defenses.") and known.name in fast.RULES:
-        rule = partial(fast.RULES[known.name])
-        rule.needs = known.needs  # type: ignore[attr-defined]
-    return rule
+        known = replace(known, factory=fast.RULES[known.name])
+    return known.create(**parse_options(e.defense_options))
 
 
 def test_examples(e: Experiment, data: Dataset) -> Examples:

@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCALE ?= quick
 
-.PHONY: help study evidence test coverage lab speed chaos lint clean
+.PHONY: help study figures evidence test coverage lab speed chaos lint clean
 
 help:
 	@echo "make study     run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
+	@echo "make figures   draw every table and figure of the paper from the committed records of the real data"
 	@echo "make evidence  run the evidence on the real data, what tells most first; goes on where it was"
 	@echo "make test      run the tests"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
@@ -21,6 +22,13 @@ help:
 study: $(READY)
 	@echo "Running the study at scale '$(SCALE)' ..."
 	@$(BIN)/lff study --scale $(SCALE)
+
+# Into figures/laptop and study/laptop; nothing is run.
+figures: $(READY)
+	@echo "Drawing from results/laptop ..."
+	@$(BIN)/lff study --scale laptop -p compute=false
+	@cp study/laptop/*.ipynb figures/laptop/
+	@$(BIN)/python -m lff.study.readme
 
 # The evidence in the order of what each stage tells; what is recorded is not run again. Seeds from 100
 # on judge the primary claims (docs/decisions.md).
@@ -49,7 +57,7 @@ evidence: $(READY)
 	-@$(SWEEP) --benchmarks cifar10-iid cifar10-mild --defenses oracle --ratios 40
 	-@$(SWEEP) --benchmarks mnist-extreme --defenses $(PAPER) oracle --ratios 0 40 50
 	-@$(BIN)/lff study --scale laptop
-	@cp study/laptop/07_paper_vs_ours.ipynb figures/laptop/
+	@cp study/laptop/*.ipynb figures/laptop/
 	@$(BIN)/python -m lff.study.readme
 
 test: $(READY)

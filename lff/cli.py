@@ -6,7 +6,6 @@ Its flags are the fields of `Experiment`. Heavy imports happen inside the comman
 
 import argparse
 import importlib
-import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -14,14 +13,15 @@ from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
+from lff.data import DATASETS
 from lff.errors import InputError, LffError, unknown
+from lff.experiments.benchmarks import PAPER_BENCHMARKS
 from lff.experiments.experiment import Experiment
-from lff.experiments.scales import PAPER_BENCHMARKS, SCALES
+from lff.experiments.scales import SCALES
 
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
-DATASETS = ("mnist", "cifar10", "imdb")
 
 # What a flag says of itself beyond its name; the other settings are the scale's by default.
 HELP = {
@@ -127,7 +127,7 @@ def _add_study(commands: Any) -> None:
     parser = commands.add_parser(
         "study",
         help="run the notebooks: every table and figure, and one report",
-        epilog="example: lff study --scale smoke 04_robustness",
+        epilog="example: lff study --scale smoke 05_robustness",
     )
     parser.add_argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order")
     _add_scale(parser)
@@ -164,14 +164,9 @@ def _add_settings(parser: argparse.ArgumentParser, leaving_out: Sequence[str]) -
     group = parser.add_argument_group("settings of the experiment (default: the scale's)")
     settings = [f for f in fields(Experiment) if f.name not in (*leaving_out, "scale", "user_code")]
     for field in settings:
-        name = field.name.replace("_", "-")
-        group.add_argument(f"--{name}", type=_kind(field.type), help=HELP.get(field.name))
+        flag, kind = f"--{field.name.replace('_', '-')}", cast("type", field.type)
+        group.add_argument(flag, type=kind, help=HELP.get(field.name))
     parser.set_defaults(settings=[field.name for field in settings])
-
-
-def _kind(annotation: Any) -> Callable[[str], Any]:
-    kind: Callable[[str], Any] = annotation
-    return kind
 
 
 def _add_imports(parser: argparse.ArgumentParser) -> None:
@@ -202,8 +197,6 @@ def _add_data(commands: Any) -> None:
             metavar="name",
             help=f"{', '.join(DATASETS)} (default: all)",
         )
-        if name == "fetch":
-            action.add_argument("--from", dest="folder", help="a folder that has the files")
         action.set_defaults(command=command)
 
 
@@ -237,23 +230,14 @@ def _positive(value: str) -> int:
 def import_module(name: str) -> ModuleType:
     """Import a module by its name, from here or the path, or by the path of its file."""
     path = Path(name)
-    if path.suffix != ".py":
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise InputError(f"no module {name!r} to import ({error})") from error
-        finally:
-            sys.path.pop(0)
-    if not path.is_file():
-        raise InputError(f"no file {name!r} to import")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None  # a file that ends in .py has a loader
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    is_file = path.suffix == ".py"
+    sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
+    try:
+        return importlib.import_module(path.stem if is_file else name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"no module {name!r} to import ({error})") from error
+    finally:
+        sys.path.pop(0)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
@@ -263,9 +247,8 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from lff.experiments.run import run
+    from lff.experiments.run import run, sensible_workers
     from lff.experiments.scales import experiment
-    from lff.experiments.sweep import sensible_workers
     from lff.study.terminal import summarize
 
     e = experiment(options.benchmark, scale=options.scale, **_given(options))
@@ -345,7 +328,7 @@ def _data_fetch(options: argparse.Namespace) -> None:
     from lff.data import fetch
 
     for name in options.names:
-        paths = fetch(name, folder=options.folder)
+        paths = fetch(name)
         _say(f"{name}: {len(paths)} verified files in {paths[0].parent}")
 
 

@@ -11,8 +11,8 @@ import torch
 
 from lff import experiment
 from lff.experiments.benchmarks import BENCHMARKS
-from lff.experiments.checkpoints import Checkpoint, checkpoint_path
 from lff.experiments.experiment import Experiment
+from lff.experiments.records import Checkpoint, checkpoint_path, path_of
 from lff.experiments.run import CHECKPOINT_SECONDS, CHECKPOINT_SHARE
 from lff.fast import accelerate
 from lff.fast.submodels import FastLoop
@@ -88,4 +88,4 @@ def write(e: Experiment, flat: FlatModel, times: int) -> tuple[int, list[float]]
             start = time.perf_counter()
             checkpoint.save(e, Path(folder))
             seconds.append(time.perf_counter() - start)
-        return checkpoint_path(e, Path(folder)).stat().st_size, seconds
+        return checkpoint_path(path_of(e, Path(folder))).stat().st_size, seconds

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lff.experiments.store import seal
+from lff.experiments.records import seal
 from lff.models import Layout
 from lff.updates import Updates
 

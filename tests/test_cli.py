@@ -123,7 +123,7 @@ def test_every_mistake_is_answered_with_the_choices(arguments, words, capsys):
 
 def test_sweep_runs_the_grid_and_takes_what_is_recorded(capsys, own_folders):
     arguments = ["sweep", "--benchmarks", "mnist-iid", "--defenses", "fedavg", "lfighter",
-                 "--ratios", "0", "30", "--quiet", "--jobs", "2", *TINY]  # fmt: skip
+                 "--ratios", "0", "30", "--quiet", "--jobs", "1", *TINY]  # fmt: skip
     assert main(arguments) == 0
     assert "4 runs recorded, 0 failed" in capsys.readouterr().out
     files = sorted((own_folders / "lff_results" / "smoke").glob("*.json.gz"))

@@ -18,8 +18,8 @@ import pytest
 
 import lff
 from lff.cli import main
-from lff.errors import ClusterError, InputError, RecordError
-from lff.experiments import cluster, records
+from lff.errors import ClusterError, RecordError
+from lff.experiments import records, sweep
 
 PATIENCE = 120.0
 
@@ -113,7 +113,7 @@ def in_background(action):
 
 
 def test_a_killed_worker_changes_no_record(dask, tiny, tmp_path):
-    runs = lff.grid(["mnist-mild"], ["lfighter"], [30], seeds=range(4), **(tiny | {"rounds": 20}))
+    runs = lff.grid(["mnist-mild"], ["lfighter"], [30], seeds=range(3), **(tiny | {"rounds": 8}))
     lff.run_all(runs, jobs=1, progress=False, folder=tmp_path / "local")
     (victim, folder), _ = dask.add_worker(), dask.add_worker()
 
@@ -134,35 +134,16 @@ def test_a_killed_worker_changes_no_record(dask, tiny, tmp_path):
     assert files == {f"{e.id}.json.gz" for e in runs}
 
 
-def test_workers_may_join_later(dask, tiny, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="lff")
-    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
-
-    def join():
-        wait_until(lambda: "no workers yet; waiting" in caplog.text)
-        dask.add_worker()
-
-    joining = in_background(join)
-    outcome = lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path)
-    joining.join()
-    assert set(outcome.done) == set(runs)
-
-
-def test_the_longest_come_first_and_own_code_travels(one_worker, tiny, tmp_path, monkeypatch):
+def test_own_code_travels(one_worker, tiny, tmp_path):
     dask, _ = one_worker
 
     @lff.defense("mine")
     def mine(updates):
         return lff.Decision(aggregate=updates.weights.mean(dim=0), saw={"process": os.getpid()})
 
-    runs = [
-        lff.experiment("mnist-iid", defense="mine", **(tiny | {"rounds": n})) for n in (2, 6, 4)
-    ]
-    ended = []
-    lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path, on_end=ended.append)
-    assert [e.rounds for e in ended] == [6, 4, 2]
-    processes = {records.find(e, tmp_path).history[0]["saw"]["process"] for e in runs}
-    assert processes == {dask.processes[1].pid}
+    e = lff.experiment("mnist-iid", defense="mine", **tiny)
+    lff.run_all([e], cluster=dask.address, progress=False, folder=tmp_path)
+    assert records.find(e, tmp_path).history[0]["saw"]["process"] == dask.processes[1].pid
 
 
 def test_ctrl_c_stops_the_command_and_the_workers_runs(one_worker):
@@ -185,40 +166,30 @@ def test_ctrl_c_stops_the_command_and_the_workers_runs(one_worker):
     assert said.endswith("left]\nlff: interrupted; the same command goes on from there\n")
     assert "Traceback" not in said
     wait_until(lambda: not under_way(folder))
-    with cluster.connected(dask.address, "cpu") as client:
+    with sweep._connected(dask.address) as client:
         wait_until(lambda: not any(client.processing().values()))
         assert client.sync(client.scheduler.who_has) == {}
 
 
 def test_a_worker_with_other_arithmetic_is_refused_by_name(dask, tiny, tmp_path, caplog):
-    """There at the beginning it is an error; later it passes its runs on."""
+    """Here one that joins a sweep which waits for workers."""
     copy = tmp_path / "other"
     shutil.copytree(Path(lff.__file__).parent, copy / "lff")
-    for path in copy.rglob("*.py"):
-        path.write_text(
-            path.read_text()
-            .replace("ARITHMETIC = 2", "ARITHMETIC = 1")
-            .replace("REFUSED = 5.0", "REFUSED = 0.2")
-        )
+    path = copy / "lff/experiments/experiment.py"
+    path.write_text(path.read_text().replace("ARITHMETIC = 2", "ARITHMETIC = 1"))
     environment = {"PYTHONPATH": os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])}
-    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(2), **tiny)
 
-    def other_first():
+    def join():
         wait_until(lambda: "no workers yet; waiting" in caplog.text)
         dask.add_worker(**environment)
-        wait_until(lambda: "cannot take part" in caplog.text)
-        dask.add_worker()
 
     caplog.set_level(logging.INFO, logger="lff")
-    joining = in_background(other_first)
-    outcome = lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path)
+    joining = in_background(join)
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], **tiny)
+    refusal = r"the worker tcp://127.0.0.1:\d+ has arithmetic 1 \(here 2\)\); stop it"
+    with pytest.raises(ClusterError, match=refusal):
+        lff.run_all(runs, cluster=dask.address, progress=False, folder=tmp_path)
     joining.join()
-    assert set(outcome.done) == set(runs)
-    assert "cannot take part: its lff gives other numbers" in caplog.text
-    more = lff.grid(["mnist-iid"], ["median"], [0], **tiny)
-    refusal = r"the worker tcp://127.0.0.1:\d+ cannot take part: its lff gives other numbers"
-    with pytest.raises(InputError, match=refusal):
-        lff.run_all(more, cluster=dask.address, progress=False)
 
 
 def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(dask, tiny, tmp_path):
@@ -232,7 +203,7 @@ def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(dask, tiny, tmp_pat
         dask.scheduler.kill()
 
     where = {"cluster": dask.address, "folder": tmp_path, "progress": False}
-    with pytest.raises(ClusterError, match=f"scheduler at {dask.address} is gone"):
+    with pytest.raises(ClusterError, match="scheduler is gone"):
         lff.run_all([endless, quick], on_end=kill, **where)
     assert records.find(quick, tmp_path) is not None
 
@@ -240,7 +211,7 @@ def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(dask, tiny, tmp_pat
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_what_is_no_scheduler_is_told_before_anything_runs(answer, monkeypatch, capsys):
     """A closed port, somebody who says nothing, and a web server."""
-    monkeypatch.setattr(cluster, "ANSWER", 1.0)
+    monkeypatch.setattr(sweep, "ANSWER", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         connections = []
@@ -264,34 +235,27 @@ def test_what_is_no_scheduler_is_told_before_anything_runs(answer, monkeypatch, 
         for connection in connections:
             connection.close()
     said = capsys.readouterr().err
-    assert said.startswith(f"lff: error: no Dask scheduler answers at {address}")
+    assert said.startswith(f"lff: error: no Dask scheduler answers at '{address}'")
     assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     "address",
-    ["", "localhost:8786", "tcp://localhost", "tcp://:8786", "http://localhost:8786",
+    ["localhost:8786", "tcp://localhost", "tcp://:8786", "http://localhost:8786",
      "tcp://localhost:0", "tcp://localhost:99999", "tcp://localhost:8786/x", "tcp://a b:1"],
 )  # fmt: skip
 def test_a_wrong_address_is_refused(address, capsys):
     assert main(["sweep", "--scale", "smoke", "--cluster", address]) == 2
-    assert f"such as tcp://192.168.0.1:8786, not {address!r}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"no Dask scheduler answers at {address!r}" in said
+    assert "written tcp://192.168.0.1:8786" in said
 
 
-@pytest.mark.parametrize("address", ["tcp://localhost:8786", "tls://10.0.0.1:1", "tcp://[::1]:9"])
-def test_a_right_address_passes(address):
-    cluster.check_address(address)
-
-
-def test_versions_that_differ_are_named():
-    ours = cluster.identity("cpu")
-    assert cluster.difference(ours, ours) == ""
-    other = ours | {"torch": "2.0"}
-    assert cluster.difference(other, ours) == f"it has torch 2.0 (here {ours['torch']})"
-    other = ours | {"threads": "4"}
-    assert cluster.difference(other, ours).startswith("it has 4 threads, and runs need one")
-    missing = ModuleNotFoundError("No module named 'lff'")
-    assert "ModuleNotFoundError" in cluster.difference(missing, ours)
+def test_versions_and_threads_that_differ_are_named():
+    ours = sweep.identity()
+    assert sweep.difference(ours, ours) == ""
+    other = sweep.identity(threads=4) | {"torch": "2.0"}
+    assert sweep.difference(other, ours) == f"threads 4 (here 1), torch 2.0 (here {ours['torch']})"
 
 
 @pytest.mark.parametrize(
@@ -308,8 +272,8 @@ def test_a_record_that_is_not_sound_is_not_kept(old, new, flaw, tiny, tmp_path):
     packed = records.path_of(e, tmp_path / "there").read_bytes()
     text = gzip.decompress(packed).decode()
     changed = gzip.compress(text.replace(old, new, 1).encode())
-    with pytest.raises(RecordError, match=f"its record came back, but .*{flaw}"):
-        cluster._keep(e, changed, tmp_path / "here")
+    with pytest.raises(RecordError, match=flaw):
+        sweep._keep(e, changed, tmp_path / "here")
     assert not records.path_of(e, tmp_path / "here").exists()
-    cluster._keep(e, packed, tmp_path / "here")
+    sweep._keep(e, packed, tmp_path / "here")
     assert records.path_of(e, tmp_path / "here").read_bytes() == packed

@@ -97,7 +97,7 @@ def test_an_installed_package_is_found_by_its_entry_points(tmp_path):
         assert name in listed
     swept = lff_command(
         "sweep --benchmarks clouds --defenses middle --ratios 0 30 --rounds 2",
-        "--attack boosted_flip --hooks spread --jobs 2 --quiet", env=env,
+        "--attack boosted_flip --hooks spread --jobs 1 --quiet", env=env,
     )  # fmt: skip
     assert "2 runs recorded, 0 failed" in swept
 

@@ -17,21 +17,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import sealed
 
 import lff
-from lff import data
-from lff.data import text
 from lff.errors import InputError, RecordError
 from lff.experiments import records
 from lff.experiments import run as runs
 from lff.experiments import store as writing
-from lff.experiments.checkpoints import checkpoint_path, load_checkpoint
-from lff.experiments.processes import deaf_to_interrupts
 from lff.experiments.provenance import origin
-from lff.experiments.store import seal, unseal
+from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, unseal
+from lff.experiments.sweep import deaf_to_interrupts
 from lff.federation import Federation
-from lff.study import frame, observe, tables
+from lff.study import frame, tables
 
 
 @pytest.fixture
@@ -51,8 +47,15 @@ def whole(settings, tmp_path):
     return lff.run("mnist-mild", folder=tmp_path / "whole", **settings)
 
 
-def no_space(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def no_space(suffix):
+    """In place of `write_atomically`: no room for files that are called so."""
+
+    def write(path, *parts):
+        if path.suffix == suffix:
+            raise writing.unwritable(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        writing.write_atomically(path, *parts)
+
+    return write
 
 
 def files(folder: Path) -> list[str]:
@@ -81,7 +84,7 @@ def test_kills_interrupts_and_full_disks_lose_nothing():
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("records lost", "records changed", "half files and locks left", "processes left"):
         assert f"   0 {name}\n" in done.stdout
-    assert "   2 kill -9 of a sweep" in done.stdout or done.stdout.count("kill -9 of a sweep:") == 2
+    assert "kill -9 of a run" in done.stdout
 
 
 # --- damaged files ----------------------------------------------------------------------------
@@ -103,7 +106,7 @@ def test_a_record_cut_or_changed_anywhere_is_refused_by_name(tiny, tmp_path):
     record = lff.run("mnist-iid", folder=tmp_path, progress=False, **(tiny | {"rounds": 1}))
     path = records.path_of(record.experiment, tmp_path)
     content, harmless = path.read_bytes(), 0
-    for damage in damaged(content, dense=len(content)):
+    for damage in damaged(content, dense=300):
         path.write_bytes(damage)
         found = None
         with contextlib.suppress(RecordError):
@@ -111,7 +114,7 @@ def test_a_record_cut_or_changed_anywhere_is_refused_by_name(tiny, tmp_path):
         if found is not None:
             harmless += 1
             assert said(found) == said(record)  # white space was cut or changed
-    assert harmless < 0.1 * len(content)
+    assert harmless < 100
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(RecordError, match=path.name):
         records.load(path)
@@ -123,7 +126,7 @@ def test_a_checkpoint_cut_or_changed_anywhere_is_as_good_as_none(
     interrupt_in(monkeypatch, "evaluate", rounds=2)
     with pytest.raises(KeyboardInterrupt):
         lff.run("mnist-mild", folder=tmp_path, **settings)
-    e, path = whole.experiment, checkpoint_path(whole.experiment, tmp_path)
+    e, path = whole.experiment, checkpoint_path(path_of(whole.experiment, tmp_path))
     content = path.read_bytes()
     intact = load_checkpoint(e, origin(whole.provenance), tmp_path)
     assert intact.rounds == 2
@@ -196,19 +199,6 @@ def test_a_deeply_nested_file_is_no_record(whole, tmp_path):
         records.load(path)
 
 
-def test_a_changed_observation_is_refused_and_one_of_the_first_schema_made_again(tiny, tmp_path):
-    e = lff.experiment("mnist-iid", attackers=20, **tiny)
-    table = observe.components(e, 0, folder=tmp_path)
-    (path,) = (tmp_path / "smoke" / "observations").glob("*.json.gz")
-    content = unseal(path.read_bytes())
-    path.write_bytes(sealed(content | {"schema": 1, "rows": []}))
-    assert observe.components(e, 0, folder=tmp_path).equals(table)
-    content["provenance"]["data"]["source"] = "MNIST"
-    path.write_bytes(seal(content))
-    with pytest.raises(RecordError, match=path.name):
-        observe.components(e, 0, folder=tmp_path)
-
-
 # --- what is missing is said --------------------------------------------------------------------
 
 
@@ -232,10 +222,10 @@ def test_tables_and_captions_tell_what_is_missing(whole, tmp_path, caplog):
 def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_ends(
     settings, whole, tmp_path, monkeypatch, every_round, caplog
 ):
-    monkeypatch.setattr("lff.experiments.checkpoints.write_atomically", no_space)
+    monkeypatch.setattr(records, "write_atomically", no_space(".ckpt"))
     record = lff.run("mnist-mild", folder=tmp_path, **settings)
     assert record.digest == whole.digest
-    assert caplog.text.count("cannot write the checkpoint") == 1
+    assert caplog.text.count("rounds since the last checkpoint are not kept") == 1
     assert "No space left" in caplog.text
 
 
@@ -243,11 +233,11 @@ def test_a_record_that_cannot_be_written_is_told_and_its_rounds_are_kept(
     settings, whole, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr("lff.experiments.records.write_atomically", no_space)
+        patch.setattr(records, "write_atomically", no_space(".gz"))
         with pytest.raises(RecordError, match=r"No space left.*make room.*LFF_RESULTS") as told:
             lff.run("mnist-mild", folder=tmp_path, **settings)
     assert str(records.path_of(whole.experiment, tmp_path)) in str(told.value)
-    assert checkpoint_path(whole.experiment, tmp_path).exists()
+    assert checkpoint_path(path_of(whole.experiment, tmp_path)).exists()
     monkeypatch.setattr(Federation, "play_round", None)  # no round is played again
     assert lff.run("mnist-mild", folder=tmp_path, **settings).digest == whole.digest
     assert files(tmp_path / "smoke") == [f"{whole.id}.json.gz"]
@@ -265,7 +255,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(settings, tmp
 
 def test_what_a_living_process_works_on_is_left_alone(whole, tmp_path):
     path = records.path_of(whole.experiment.replace(seed=1), tmp_path)
-    checkpoint = checkpoint_path(whole.experiment.replace(seed=1), tmp_path)
+    checkpoint = checkpoint_path(path_of(whole.experiment.replace(seed=1), tmp_path))
     with writing.claim(path):
         writing.temporary_of(path).write_text("half")
         runs.tidy(tmp_path)
@@ -312,8 +302,8 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken(
 def test_the_checkpoint_of_a_recorded_run_is_removed(killed, whole, tmp_path):
     """Left just after the record, by a kill, with its lock, or by Ctrl-C, without."""
     e, folder = whole.experiment, tmp_path / "whole"
-    checkpoint_path(e, folder).parent.mkdir()
-    checkpoint_path(e, folder).write_text("left just after the record")
+    checkpoint_path(path_of(e, folder)).parent.mkdir()
+    checkpoint_path(path_of(e, folder)).write_text("left just after the record")
     path = records.path_of(e, folder)
     if killed:
         path.with_name(f".{path.name}.lock").touch()
@@ -390,34 +380,5 @@ def test_checkpoints_take_at_most_a_fiftieth_of_the_time(write, round_, whole, m
     keeper = runs._Keeper(whole.experiment, None, {})
     while now < 10_000:
         now += round_
-        if keeper.due():
-            keeper.keep(State())
+        keeper.keep(State())
     assert 0 < written <= 0.02 * now + write
-
-
-# --- the data a record was made from --------------------------------------------------------------
-
-
-def test_a_record_of_another_form_of_the_data_is_said(monkeypatch, tmp_path, caplog, tiny):
-    csv, archive = (
-        text.identity([file.name])
-        for file in (text.IMDB_CSV, text.IMDB_ARCHIVE)
-    )  # fmt: skip
-    e = lff.experiment("imdb", **(tiny | {"data": "real", "rounds": 1}))
-    entry = {"round": 0, "test_error": 0.1, "all_acc": 1, "src_acc": 1, "asr": 0}
-    records.Record(
-        e, [], [entry], {part: [0.1] for part in ("training", "aggregation", "evaluation")},
-        {"data": dict(zip(("source", "checksum"), archive, strict=True))},
-    ).save(tmp_path)  # fmt: skip
-    assert data.at_hand("imdb") is None  # nothing in the cache
-    lff.run(e, folder=tmp_path)
-    assert caplog.text == ""
-    form = data.files.FORMS["imdb"][0][0]
-    small = data.files.File(form.name, form.sha256, 4)
-    monkeypatch.setitem(data.files.FORMS, "imdb", ((small,), (text.IMDB_ARCHIVE,)))
-    home = data.files.home("imdb")
-    home.mkdir(parents=True)
-    (home / form.name).write_text("text")
-    assert data.at_hand("imdb") == csv
-    lff.run(e, folder=tmp_path)
-    assert f"{e.id} was made from {archive[0]}, but the cache holds {csv[0]}" in caplog.text

@@ -1,8 +1,5 @@
 """The bar of a sweep: how long runs take, what runs that ended teach about the others."""
 
-import threading
-import time
-
 import pytest
 
 import lff
@@ -10,32 +7,22 @@ from lff.experiments import progress
 from lff.experiments.progress import Progress, cost
 
 
-class Clock:
+@pytest.fixture
+def clock(monkeypatch):
     """A clock that is set by hand."""
 
-    now = 0.0
+    class Clock:
+        now = 1000.0
 
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: Clock.now)
+    return Clock
 
 
 @pytest.fixture
-def costs(monkeypatch):
-    """Expected seconds by rounds alone, so that sums can be worked by hand."""
-    monkeypatch.setattr(progress, "cost", lambda e: float(e.rounds))
-
-
-def foresee(runs, at_once, clock):
-    return Progress(runs, at_once=at_once, show=False, clock=clock)
-
-
-def cnn(seconds, seed=0):
-    return lff.experiment("mnist-iid", rounds=seconds, seed=seed)
+def runs(monkeypatch):
+    """Four runs of 100 expected seconds."""
+    monkeypatch.setattr(progress, "cost", lambda e: 100.0)
+    return [lff.experiment("mnist-iid", seed=seed) for seed in range(4)]
 
 
 def test_the_cost_of_a_run_is_its_examples_times_those_of_its_model():
@@ -61,125 +48,50 @@ def test_the_repeated_median_costs_its_pairs():
     assert cost(other) > cost(one)
 
 
-def test_runs_go_where_one_ends_first(costs, clock):
-    """70, 50, 40 and 20 s in two processes: 70 + 20 in one, 50 + 40 in the other."""
-    runs = [cnn(seconds) for seconds in (70, 50, 40, 20)]
-    assert foresee(runs, 2, clock).left() == 90
-    assert foresee(runs, 1, clock).left() == 180
-    assert foresee(runs, 9, clock).left() == 70
-    assert foresee([], 2, clock).left() == 0
+def test_the_time_left_is_what_is_expected_until_runs_have_ended(runs, clock):
+    bar = Progress(runs, at_once=2, show=False)
+    assert bar.left() == 200  # four runs of 100 s, two at a time
+    clock.now += 50
+    assert bar.left() == 150
+    clock.now += 500
+    assert bar.left() == 0
 
 
-def test_time_passes_for_the_runs_under_way(costs, clock):
-    runs = [cnn(70), cnn(50), cnn(40)]
-    foreseen = foresee(runs, 2, clock)
-    foreseen.started(runs[0])
-    foreseen.started(runs[1])
-    clock.now = 20.0
-    assert foreseen.left() == 70  # 50 of the first; 30 of the second, then the third's 40
-    assert foreseen.behind() == 40
+def test_what_has_ended_corrects_what_is_left(runs, clock):
+    """100 s took 230: the pace is (30 + 230) / (30 + 100) = 2."""
+    bar = Progress(runs, show=False)
+    clock.now += 230
+    bar.ended(runs[0], "")
+    assert bar.left() == pytest.approx(600)
+    clock.now += 10
+    assert bar.left() == pytest.approx(590)
 
 
-def test_what_runs_took_corrects_what_is_expected_of_the_others(costs, clock):
-    """60 s took 120: with the prior of 30, (30 + 120) / (30 + 60) = 5/3 for all runs. For the same
-    model once more, from there: (30 x 5/3 + 120) / (30 + 60) = 17/9."""
-    ended, same = cnn(60), cnn(90)
-    other = lff.experiment("imdb", rounds=90)
-    foreseen = foresee([ended, same, other], 1, clock)
-    foreseen.started(ended)
-    foreseen.ended(ended, 120.0)
-    assert foreseen.pace(other) == pytest.approx(5 / 3)
-    assert foreseen.pace(same) == pytest.approx(17 / 9)
-    assert foreseen.left() == pytest.approx(90 * 17 / 9 + 90 * 5 / 3)
-
-
-def test_a_run_that_failed_teaches_nothing(costs, clock):
-    runs = [cnn(60), cnn(90)]
-    foreseen = foresee(runs, 1, clock)
-    foreseen.started(runs[0])
-    foreseen.ended(runs[0], None)
-    assert foreseen.left() == 90
-    assert foreseen.behind() == 60
-
-
-def test_an_overdue_run_is_given_a_tenth_more_and_never_counts_as_done(costs, clock):
-    (run,) = [cnn(50)]
-    foreseen = foresee([run], 1, clock)
-    foreseen.started(run)
-    clock.now = 200.0
-    assert foreseen.left() == 20
-    assert foreseen.behind() == pytest.approx(50 * 200 / 220)
-
-
-def test_a_run_that_begins_again_is_expected_whole_again(costs, clock):
-    runs = [cnn(50), cnn(40)]
-    foreseen = foresee(runs, 1, clock)
-    foreseen.started(runs[0])
-    clock.now = 45.0
-    foreseen.started(runs[0])  # its worker was lost
-    assert foreseen.left() == 90
-    assert foreseen.behind() == 0
-
-
-def test_what_is_told_late_changes_nothing(costs, clock):
-    """A start that is heard of after the end, and a run that fails before it starts."""
-    runs = [cnn(50), cnn(40)]
-    foreseen = foresee(runs, 1, clock)
-    foreseen.ended(runs[0], 50.0)
-    foreseen.started(runs[0])
-    foreseen.ended(runs[1], None)
-    assert foreseen.text() == "1/2 runs done, 0 running, 1 failed"
-    assert foreseen.left() == 0
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """Four runs of 100 expected seconds."""
-    monkeypatch.setattr(progress, "cost", lambda e: 100.0)
-    return [lff.experiment("mnist-iid", seed=seed) for seed in range(4)]
-
-
-def test_the_bar_counts_runs_done_running_and_failed(runs, capsys):
-    with Progress(runs[1:], done=1, at_once=2, show=True) as bar:
-        assert bar.text() == "1/4 runs done, 0 running, 0 failed"
-        bar.started(runs[1])
-        bar.started(runs[2])
-        assert bar.text() == "1/4 runs done, 2 running, 0 failed"
-        bar.ended(runs[1], None)
-        assert bar.text() == "1/4 runs done, 1 running, 1 failed"
-        bar.ended(runs[2], 100.0)
-        bar.started(runs[3])
-        bar.ended(runs[3], 100.0)
-        assert bar.text() == "3/4 runs done, 0 running, 1 failed"
+def test_the_bar_counts_runs_done_running_and_failed(runs, clock, capsys):
+    bar = Progress(runs[1:], done=1, show=True)
+    bar.running = 2
+    bar.show()
+    bar.ended(runs[1], "it failed")
+    bar.running = 0
+    bar.ended(runs[2], "")
+    bar.ended(runs[3], "")
+    bar.bar.close()
     shown = capsys.readouterr().err
-    assert "1/4 runs done, 2 running, 0 failed |" in shown
+    assert "1/4 runs done, 2 running, 0 failed |          |   0% [" in shown
+    assert ", 05:00 left]" in shown
+    assert "1/4 runs done, 2 running, 1 failed |███▎      |  33% [" in shown
     assert "3/4 runs done, 0 running, 1 failed |██████████| 100% [" in shown
     assert shown.endswith(", 00:00 left]\n")
 
 
-def test_the_bar_tells_the_time_left_from_the_start(runs, clock, capsys):
-    with Progress(runs, at_once=2, show=True, clock=clock):
-        pass
-    assert capsys.readouterr().err.endswith(", 03:20 left]\n")
+def test_a_log_file_is_not_filled_with_bars(runs, clock, capsys):
+    bar = Progress(runs, show=True)
+    for _ in range(119):
+        bar.show()
+        clock.now += 1
+    assert capsys.readouterr().err.count("0/4 runs done") == 2
 
 
-def test_the_bar_moves_while_runs_are_under_way(runs, clock, monkeypatch, capsys):
-    """Half of one run in four is an eighth of all."""
-    monkeypatch.setattr(progress, "REFRESH_UNWATCHED", 0.01)
-    with Progress(runs, show=True, clock=clock) as bar:
-        bar.started(runs[0])
-        clock.now = 50.0
-        until = time.monotonic() + 60
-        while bar.bar.n < 50 and time.monotonic() < until:
-            time.sleep(0.01)
-    shown = capsys.readouterr().err
-    assert "0/4 runs done, 1 running, 0 failed |█▎        |  12% [" in shown
-    assert shown.endswith(", 05:50 left]\n")
-
-
-def test_nothing_is_shown_or_started_where_nobody_watches(runs, capsys):
-    threads = threading.active_count()
-    with Progress(runs, show=False) as bar:
-        bar.started(runs[0])
-        assert threading.active_count() == threads
+def test_nothing_is_shown_where_nobody_watches(runs, capsys):
+    Progress(runs).ended(runs[0], "")
     assert capsys.readouterr().err == ""

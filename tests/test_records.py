@@ -14,7 +14,7 @@ from lff.errors import RecordError
 from lff.experiments import records
 from lff.experiments import store as writing
 from lff.experiments.build import build, rounds_shown
-from lff.experiments.store import LARGEST, seal, unseal
+from lff.experiments.records import LARGEST, seal, unseal
 from lff.metrics import PAPER_METRICS, coefficient_of_variation
 from lff.study.frame import SETTINGS
 
@@ -110,7 +110,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         raise OSError("No space left on device")
 
     monkeypatch.setattr(writing.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RecordError, match="No space"):
         writing.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

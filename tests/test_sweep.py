@@ -11,16 +11,13 @@ import time
 
 import pytest
 import torch
-from helpers import installed
 
 import lff
 from lff.cli import main
 from lff.errors import InputError
-from lff.experiments import cluster, records, sweep
-from lff.experiments.cluster import local_cluster
+from lff.experiments import records, sweep
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
-
-PATIENCE = 120.0  # seconds
+from lff.experiments.sweep import local_cluster
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +25,6 @@ def workers():
     """The address of two workers that the tests of this file share."""
     with local_cluster(2) as address:
         yield address
-
-
-def wait_until(condition):
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
-
-
-def processes_of(address):
-    """The process ids of the workers."""
-    from distributed import Client
-
-    with Client(address, set_as_default=False) as client:
-        return list(client.run(os.getpid).values())
-
-
-def locks(folder):
-    return list(folder.glob("*/.*.lock"))
 
 
 def test_the_paper_scale_has_all_252_runs():
@@ -85,35 +63,15 @@ def test_there_is_one_job_per_core_that_may_be_used(monkeypatch):
     assert sweep.default_jobs(torch.device("cpu")) == 3
 
 
-def test_long_runs_come_first(tiny):
-    short, long = (lff.experiment("mnist-iid", **(tiny | {"rounds": n})) for n in (2, 9))
-    ended = []
-    lff.run_all([short, long], jobs=1, progress=False, on_end=ended.append)
-    assert ended == [long, short]
-
-
-def test_long_runs_come_first_at_workers_too(tiny, workers, tmp_path):
-    runs = [lff.experiment("mnist-iid", **(tiny | {"rounds": n})) for n in (2, 6, 4)]
-    ended = []
-    lff.run_all(runs, jobs=1, cluster=workers, progress=False, on_end=ended.append, folder=tmp_path)
-    assert [e.rounds for e in ended] == [6, 4, 2]
-
-
-def test_a_single_job_does_not_even_import_dask(tiny):
-    code = (
-        "import sys, lff\n"
-        f"runs = lff.grid(['mnist-iid'], ['fedavg'], [0], seeds=[0, 1], **{tiny!r})\n"
-        "assert len(lff.run_all(runs, jobs=1).done) == 2\n"
-        "sys.exit('distributed' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_workers_and_this_process_give_the_same_records(tiny, workers, tmp_path):
-    runs = lff.grid(["mnist-mild"], ["fedavg", "lfighter"], [30], **tiny)
-    for place, where in (("here", {"jobs": 1}), ("there", {"cluster": workers})):
-        outcome = lff.run_all(runs, progress=False, folder=tmp_path / place, **where)
-        assert set(outcome.done) == set(runs)
+    """Begun in the same order, the longest first."""
+    runs = [
+        lff.experiment("mnist-mild", defense="lfighter", attackers=30, **(tiny | {"rounds": n}))
+        for n in (2, 6, 4)
+    ]
+    for place, where in (("here", {}), ("there", {"cluster": workers})):
+        outcome = lff.run_all(runs, jobs=1, progress=False, folder=tmp_path / place, **where)
+        assert [e.rounds for e in outcome.done] == [6, 4, 2]
     for e in runs:
         here, there = (records.find(e, tmp_path / place) for place in ("here", "there"))
         assert here.digest == there.digest
@@ -121,44 +79,30 @@ def test_workers_and_this_process_give_the_same_records(tiny, workers, tmp_path)
     assert again.done == runs
 
 
-def test_a_killed_worker_costs_only_its_run_which_is_tried_again(tiny, workers, tmp_path):
-    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=range(3), **(tiny | {"rounds": 60}))
-    victim, *_ = processes_of(workers)
+def test_a_killed_worker_costs_its_run_one_retry_and_the_others_go_on(tiny, workers, tmp_path):
+    """One run kills the first worker that it meets, another kills every one."""
+    marker = tmp_path / "killed"
 
-    def kill_one():
-        wait_until(lambda: len(locks(tmp_path)) == 2)
-        os.kill(victim, signal.SIGKILL)
+    @lff.defense("mortal")
+    def mortal(updates, *, always: bool):
+        if always or not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return lff.Decision(aggregate=updates.weights.mean(dim=0))
 
-    killer = threading.Thread(target=kill_one)
-    killer.start()
+    deadly, once = (
+        lff.experiment("mnist-iid", defense="mortal", defense_options={"always": always}, **tiny)
+        for always in (True, False)
+    )
+    good = lff.experiment("mnist-iid", **tiny)
+    failing = lff.experiment("mnist-iid", **(tiny | {"examples": 10**6}))
+    runs = [once, deadly, good, failing]
     outcome = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
-    killer.join()
-    assert outcome.failed == {}
-    assert set(outcome.done) == set(runs)
-    assert victim not in processes_of(workers)
-    assert locks(tmp_path) == []
-
-
-def test_a_run_that_kills_every_worker_is_reported_and_the_others_go_on(tiny, workers, tmp_path):
-    @lff.defense("deadly")
-    def deadly(updates):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    runs = lff.grid(["mnist-iid"], ["deadly", "fedavg", "median"], [0], **tiny)
-    outcome = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
-    assert set(outcome.done) == set(runs[1:])
-    assert outcome.failed.keys() == {runs[0].id}
-    assert "its worker was lost, 2 times" in outcome.failed[runs[0].id]
-
-
-@pytest.mark.parametrize("away", [False, True])
-def test_a_failing_run_is_reported_and_the_others_go_on(away, tiny, request, tmp_path):
-    where = {"cluster": request.getfixturevalue("workers")} if away else {"jobs": 1}
-    good = lff.grid(["mnist-iid"], ["fedavg"], [0], **tiny)
-    bad = lff.grid(["mnist-iid"], ["fedavg"], [0], **(tiny | {"examples": 10**6}))
-    outcome = lff.run_all(good + bad, progress=False, folder=tmp_path, **where)
-    assert outcome.done == good
-    assert "examples must be between 1 and" in outcome.failed[bad[0].id]
+    assert set(outcome.done) == {once, good}
+    assert outcome.failed.keys() == {deadly.id, failing.id}
+    assert "its worker was lost, 2 times" in outcome.failed[deadly.id]
+    assert "examples must be between 1 and" in outcome.failed[failing.id]
+    assert not list(tmp_path.glob("*/.*.lock"))
 
 
 def test_a_record_that_does_not_come_is_a_failure(tiny, tmp_path, monkeypatch):
@@ -230,28 +174,6 @@ def test_a_module_of_ones_own_travels_where_it_cannot_be_imported(
         ]
 
 
-def test_a_defense_of_an_installed_package_is_imported_by_the_workers(own_folders, tmp_path):
-    code = (
-        "import os, lff\n"
-        "@lff.defense('theirs')\n"
-        "def theirs(updates):\n"
-        "    mean = updates.weights.mean(dim=0)\n"
-        "    return lff.Decision(aggregate=mean, saw={'process': os.getpid()})\n"
-    )
-    sweep = (
-        "sweep --scale smoke --benchmarks mnist-iid --defenses theirs --ratios 0 30 --jobs 2 "
-        "--peers 10 --examples 200 --test-examples 100 --rounds 2 --local-epochs 1"
-    )
-    started = subprocess.Popen(
-        [sys.executable, "-m", "lff.cli", *sweep.split()],
-        env=installed(tmp_path, "their_module", code),
-    )
-    assert started.wait() == 0
-    found = [record.history[0]["saw"]["process"] for record in records.iterate(scale="smoke")]
-    assert len(found) == len(set(found)) == 2
-    assert started.pid not in found
-
-
 def test_code_that_cannot_travel_is_refused_before_anything_runs(tiny, workers, tmp_path):
     lock = threading.Lock()
 
@@ -299,13 +221,13 @@ def test_workers_have_one_thread_and_the_users_settings_stay(workers):
 def test_dask_is_heard_again_afterwards(monkeypatch):
     dask = logging.getLogger("distributed.client")
     monkeypatch.setattr(dask, "level", logging.WARNING)
-    with cluster._unnoticed():
+    with sweep._unnoticed():
         assert dask.level == logging.CRITICAL
     assert dask.level == logging.WARNING
 
 
 def test_the_dashboard_needs_bokeh(monkeypatch):
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    monkeypatch.setattr(sweep, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install bokeh"), local_cluster(1, dashboard=True):
         pass
 

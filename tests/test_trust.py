@@ -16,9 +16,8 @@ import torch
 import lff
 from lff import paths
 from lff.errors import InputError, RecordError
-from lff.experiments import checkpoints, provenance, records
+from lff.experiments import provenance, records
 from lff.experiments.experiment import Experiment
-from lff.study import observe
 
 PACKAGE = Path(lff.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -105,7 +104,7 @@ def test_what_is_unpickled_comes_from_a_process_and_no_file():
         assert "loads" in names
         assert not names & READING
     users = {path.name for path in SOURCES if "unpack" in called(path)}
-    assert users == {"cluster.py"}
+    assert users == {"sweep.py"}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def test_the_search_finds_what_it_looks_for(source):
     assert dangers(source)
 
 
-def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for():
+def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for(tiny):
     """Its network is a trusted one, as the README says; nobody meets it by accident."""
     rooms = set()
     for path in SOURCES:
@@ -135,8 +134,13 @@ def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for():
             if {name.split(".")[0] for name in names} & {"dask", "distributed"}:
                 rooms.add(path.name)
                 assert node not in tree.body
-    assert rooms == {"cluster.py"}
-    code = "import sys, lff, lff.experiments.sweep; sys.exit('distributed' in sys.modules)"
+    assert rooms == {"sweep.py"}
+    code = (
+        "import sys, lff\n"
+        f"runs = lff.grid(['mnist-iid'], ['fedavg'], [0], seeds=[0, 1], **{tiny!r})\n"
+        "assert len(lff.run_all(runs, jobs=1).done) == 2\n"
+        "sys.exit('distributed' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -202,51 +206,23 @@ def test_a_bomb_in_place_of_a_record(bomb, tiny, caplog):
 
 @pytest.mark.parametrize("dressed", [False, True])
 def test_a_bomb_in_place_of_a_checkpoint(bomb, dressed, tiny, caplog):
-    """Also with a header that says its checksum is right."""
+    """Also in place of its tensors alone, with a checksum that fits."""
     e = lff.experiment("mnist-iid", **(tiny | {"rounds": 1}))
-    path = checkpoints.checkpoint_path(e)
-    path.parent.mkdir(parents=True)
-    if dressed:
-        state = json.dumps({"history": [], "seconds": {}, "origin": {}}).encode()
-        header = {
-            "schema": checkpoints.SCHEMA,
-            "id": e.id,
-            "state": len(state),
-            "digest": hashlib.sha256(state + bomb).hexdigest(),
-        }
-        path.write_bytes(json.dumps(header).encode() + b"\n" + state + bomb)
-    else:
-        path.write_bytes(bomb)
-    record = lff.run(e, progress=False)
-    assert len(record.history) == 1
-    assert f"{path} cannot be used" in caplog.text
-    assert not path.exists()
-
-
-def test_a_bomb_among_the_tensors_of_a_checkpoint(bomb, tiny, caplog):
-    """All is right but the tensors."""
-    e = lff.experiment("mnist-iid", **tiny)
-    path = checkpoints.checkpoint_path(e)
+    path = records.checkpoint_path(records.path_of(e))
     origin = {"engine": "x"}
     values = {"history": [], "seconds": {}}
-    checkpoints.Checkpoint({"global_weights": torch.zeros(3)}, values, origin).save(e)
-    assert checkpoints.load_checkpoint(e, origin).rounds == 0
-    header, _, rest = path.read_bytes().partition(b"\n")
-    header = json.loads(header)
-    state = rest[: header["state"]]
-    header["digest"] = hashlib.sha256(state + bomb).hexdigest()
-    path.write_bytes(json.dumps(header).encode() + b"\n" + state + bomb)
-    assert checkpoints.load_checkpoint(e, origin) is None
-    assert "cannot be used" in caplog.text
-
-
-def test_a_bomb_in_place_of_an_observation(bomb, tiny):
-    e = lff.experiment("mnist-iid", attackers=20, **tiny)
-    observe.components(e, 0)
-    (path,) = (records.path_of(e).parent / "observations").glob("*.json.gz")
+    records.Checkpoint({"global_weights": torch.zeros(3)}, values, origin).save(e)
+    assert records.load_checkpoint(e, origin).rounds == 0
+    if dressed:
+        _, line, _ = path.read_bytes().split(b"\n", 2)
+        state = line + b"\n" + bomb
+        bomb = hashlib.sha256(state).hexdigest().encode() + b"\n" + state
     path.write_bytes(bomb)
-    with pytest.raises(RecordError, match=path.name):
-        observe.components(e, 0)
+    assert records.load_checkpoint(e, origin) is None
+    assert f"{path} cannot be used" in caplog.text
+    assert not path.exists()
+    path.write_bytes(bomb)
+    assert len(lff.run(e, progress=False).history) == 1
 
 
 # --- names that lead elsewhere ---------------------------------------------------------------
@@ -379,9 +355,8 @@ found["parameters"] = changed(before)
 from lff.study import figures, tables
 table = lff.load_runs(runs)
 shares = tables.class_counts(runs[:1])
-for figure in (figures.robustness(table, "about"), figures.class_shares(shares, "about")):
-    p.figure(figure, "figure", table)
-    figure._repr_png_()
+p.figure(figures.robustness, table, "robustness")._repr_png_()
+p.figure(figures.class_shares, shares, "shares", caption="about")._repr_png_()
 found["figures"] = changed(before)
 
 json.dump(found, open(sys.argv[1], "w"))

@@ -144,3 +144,4 @@ benchmark("mnist-extreme", label="MNIST-Extreme", distribution="extreme", **_MNI
 benchmark("cifar10-iid", label="CIFAR10-iid", distribution="iid", **_CIFAR10)
 benchmark("cifar10-mild", label="CIFAR10-Mild", distribution="mild", **_CIFAR10)
 benchmark("imdb", label="IMDB", distribution="iid", **_IMDB)
+PAPER_BENCHMARKS = tuple(BENCHMARKS.entries)

@@ -90,7 +90,7 @@ def fingerprint(code: Callable[..., Any]) -> str:
     if _package(code) == "lff":
         return ""
     digest = hashlib.sha256()
-    for part in _parts(code, set()):
+    for part in _parts(code, code.__module__, set()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:12]
 
@@ -100,70 +100,50 @@ def _package(code: Callable[..., Any]) -> str:
     return str(code.__module__).split(".")[0]
 
 
-def _parts(code: object, seen: set[int]) -> Iterator[str]:
-    if id(code) in seen:
-        return
-    seen.add(id(code))
-    code = inspect.unwrap(code) if callable(code) else code
-    if inspect.isclass(code):
-        for name, member in sorted(vars(code).items()):
-            if isinstance(member, FunctionType | staticmethod | classmethod | property):
-                yield name
-                yield from _parts(getattr(member, "fget", None) or _plain(member), seen)
-            elif not name.startswith("__"):
-                yield f"{name}={member!r}"
-        for base in code.__bases__:
-            if base.__module__ == code.__module__:
-                yield from _parts(base, seen)
-    elif isinstance(code, FunctionType):
-        yield from _compiled(code.__code__)
-        yield repr((code.__defaults__, code.__kwdefaults__))
-        for name in sorted(_names(code.__code__) & code.__globals__.keys()):
-            yield name
-            yield from _referred(code, code.__globals__[name], seen)
-        for name, value in sorted(inspect.getclosurevars(code).nonlocals.items()):
-            yield name
-            yield from _referred(code, value, seen)
-
-
-def _names(code: CodeType) -> set[str]:
-    """The global names that a function, or one within it, looks up."""
-    steps = dis.get_instructions(code)
-    own = {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return own.union(*map(_names, inner))
-
-
-def _referred(code: FunctionType, value: object, seen: set[int]) -> Iterator[str]:
-    """A value, or a function or class of the same module, that `code` refers to."""
-    if isinstance(value, str | int | float | bool | tuple | list | dict | None):
+def _parts(value: Any, module: str, seen: set[int]) -> Iterator[str]:
+    """Texts that change when a value does: a plain one, a tensor, or code of this module with what
+    it refers to."""
+    value = inspect.unwrap(value) if callable(value) else value
+    if isinstance(value, str | bytes | int | float | bool | tuple | list | dict | None):
         yield repr(value)
-    elif isinstance(value, set | frozenset):
-        yield _in_order(value)
+    elif isinstance(value, set | frozenset):  # strings are hashed anew in every process
+        yield repr(sorted(value, key=repr))
     elif isinstance(value, torch.Tensor | np.ndarray):
         array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
         yield repr((array.dtype.str, array.shape, array.tolist()))
+    elif isinstance(value, CodeType):
+        yield repr((value.co_code, value.co_names, value.co_varnames))
+        for constant in value.co_consts:
+            yield from _parts(constant, module, seen)
     elif isinstance(value, partial):
         yield repr((value.args, value.keywords))
-        yield from _referred(code, value.func, seen)
-    elif getattr(value, "__module__", None) == code.__module__:
-        yield from _parts(value, seen)
+        yield from _parts(value.func, module, seen)
+    elif getattr(value, "__module__", None) == module and id(value) not in seen:
+        seen.add(id(value))
+        for name, part in _referred(value):
+            yield name
+            yield from _parts(part, module, seen)
 
 
-def _plain(member: object) -> object:
-    return getattr(member, "__func__", member)
+def _referred(code: Any) -> Iterator[tuple[str, Any]]:
+    """What a class or function is made of and refers to, by name."""
+    if inspect.isclass(code):
+        for name, member in sorted(vars(code).items()):
+            plain = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            if isinstance(plain, FunctionType) or not name.startswith("__"):
+                yield name, plain
+        yield from ((base.__name__, base) for base in code.__bases__)
+    elif isinstance(code, FunctionType):
+        yield "code", code.__code__
+        yield "defaults", (code.__defaults__, code.__kwdefaults__)
+        known = {**code.__globals__, **inspect.getclosurevars(code).nonlocals}
+        yield from ((name, known[name]) for name in sorted(_names(code.__code__) & known.keys()))
 
 
-def _compiled(code: CodeType) -> Iterator[str]:
-    """The instructions, names and constants of a function, and of the functions within it."""
-    yield repr((code.co_code, code.co_names, code.co_varnames))
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _compiled(constant)
-        else:
-            yield _in_order(constant) if isinstance(constant, frozenset) else repr(constant)
-
-
-def _in_order(values: set[Any] | frozenset[Any]) -> str:
-    """Strings are hashed anew in every process, and sets ordered by that."""
-    return repr(sorted(values, key=repr))
+def _names(code: CodeType) -> set[str]:
+    """The names beyond its own that a function, or one within it, looks up."""
+    steps = dis.get_instructions(code)
+    loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
+    own = {step.argval for step in steps if step.opname in loads}
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return own.union(*map(_names, inner))

@@ -1,24 +1,34 @@
-"""One run's record on disk: written atomically, checked, found again.
+"""A run on disk: its record, and the checkpoint of one that is not finished. No pickle.
 
 A record is a compressed JSON file `results/<scale>/<experiment id>.json.gz`; `docs/records.md`
 tells every field. All but `seconds` and `provenance` is the same, bit for bit, whenever the same
 experiment runs on the same machine. It carries two checksums: `digest` of what every repetition
 shares, `checksum` of all it says. `lff.study.frame` makes tables of records.
+
+A checkpoint is a line with its checksum, a line of JSON, and tensors as safetensors.
 """
 
+import gzip
 import hashlib
+import io
 import json
 import logging
 import math
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
 from lff.errors import InputError, RecordError, unknown
 from lff.experiments.experiment import ARITHMETIC, Experiment
 from lff.experiments.scales import SCALES
-from lff.experiments.store import UNREADABLE, checksum, seal, unseal, write_atomically
+from lff.experiments.store import discard, write_atomically
 from lff.paths import results_dir
 
 logger = logging.getLogger("lff")
@@ -26,6 +36,11 @@ logger = logging.getLogger("lff")
 SCHEMA = 3
 SUFFIX = ".json.gz"
 OWN_DATA = "own data"  # what an attacker of the paper knows
+LARGEST = 1 << 26  # bytes of a text that are read: a small file can unpack to anything
+UNREADABLE = (
+    ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, EOFError, zlib.error,
+    SafetensorError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +121,12 @@ def find(experiment: Experiment, folder: Path | None = None) -> Record | None:
 def load(path: Path) -> Record:
     """Read one record, refusing one that is broken, outdated or not what its name says."""
     try:
-        try:
-            packed = path.read_bytes()
-        except OSError as error:
-            raise RecordError(f"{path} is not a readable record ({error!r})") from error
-        return parse(packed, path)
+        return parse(path.read_bytes(), path)
+    except OSError as error:
+        reason = f"{path} is not a readable record ({error!r})"
     except RecordError as error:
-        raise RecordError(f"{error}; {_REMEDY}") from error
+        reason = str(error)
+    raise RecordError(f"{reason}; remove it and run the experiment again")
 
 
 def parse(packed: bytes, path: Path) -> Record:
@@ -133,9 +147,6 @@ def parse(packed: bytes, path: Path) -> Record:
     if flaw:
         raise RecordError(f"{path} does not match its experiment ({flaw})")
     return record
-
-
-_REMEDY = "remove it and run the experiment again"
 
 
 def _experiment(settings: dict[str, Any]) -> Experiment:
@@ -174,3 +185,87 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
             yield load(path)
         except RecordError as error:
             logger.warning("%s", error)
+
+
+def seal(content: dict[str, Any]) -> bytes:
+    """A file of compressed JSON with its checksum; the same bytes for the same content."""
+    content = {"checksum": checksum(content), **content}
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def unseal(packed: bytes) -> dict[str, Any]:
+    """The content of such a file; whether it is what was sealed, `checksum` tells."""
+    with gzip.open(io.BytesIO(packed)) as file:
+        text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ValueError(f"it unpacks to more than {LARGEST} bytes")
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("it holds no object")
+    return content
+
+
+def checksum(content: dict[str, Any]) -> str:
+    """The sha256 of all that a content says, but for a checksum in it."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+# --- checkpoints ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Everything the next round needs (`Federation.state`): tensors and JSON values.
+
+    `origin` is what a run that goes on from here must share: code, versions and data.
+    """
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    origin: dict[str, Any]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are played."""
+        return len(self.values["history"])
+
+    def save(self, experiment: Experiment, folder: Path | None = None) -> None:
+        """Write the checkpoint of a run, replacing the one before."""
+        told = {"id": experiment.id, "origin": self.origin, **self.values}
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        state = json.dumps(told, allow_nan=False).encode() + b"\n" + save_tensors(tensors)
+        digest = hashlib.sha256(state).hexdigest().encode()
+        write_atomically(checkpoint_path(path_of(experiment, folder)), digest + b"\n", state)
+
+
+def checkpoint_path(record: Path) -> Path:
+    """Where the checkpoint belongs that a record at this path grows from."""
+    return record.parent / "checkpoints" / f"{record.name.removesuffix(SUFFIX)}.ckpt"
+
+
+def load_checkpoint(
+    experiment: Experiment, origin: dict[str, Any], folder: Path | None = None
+) -> Checkpoint | None:
+    """The checkpoint of a run; one that is broken or of another origin is reported and removed."""
+    path = checkpoint_path(path_of(experiment, folder))
+    if not path.exists():
+        return None
+    try:
+        digest, _, state = path.read_bytes().partition(b"\n")
+        if digest != hashlib.sha256(state).hexdigest().encode():
+            raise ValueError("its checksum does not fit")
+        line, _, tensors = state.partition(b"\n")
+        told = json.loads(line)
+        if told.pop("id") != experiment.id:
+            raise ValueError("it belongs to another experiment")
+        there = told.pop("origin")
+        if there != origin:
+            names = [name for name in origin if there.get(name) != origin[name]]
+            raise ValueError(f"it was written with other {' and '.join(names)}")
+        return Checkpoint(load_tensors(tensors), told, origin)
+    except UNREADABLE as error:
+        logger.warning("%s cannot be used (%s); the run starts again", path, error)
+        discard(path)
+        return None

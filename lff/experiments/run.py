@@ -13,25 +13,18 @@ from typing import Any
 
 import torch
 
-from lff import data, fast
+from lff import fast
 from lff.defenses import DEFENSES
-from lff.errors import InputError, TrainingError
+from lff.errors import InputError, RecordError, TrainingError
 from lff.experiments import records
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.build import build, choose_device, dataset
-from lff.experiments.checkpoints import (
-    Checkpoint,
-    checkpoint_path,
-    checkpoint_path_of,
-    load_checkpoint,
-    record_path_of,
-)
 from lff.experiments.experiment import Experiment
-from lff.experiments.progress import bar
+from lff.experiments.progress import bar, cost
 from lff.experiments.provenance import origin, provenance
-from lff.experiments.records import Record
+from lff.experiments.records import SUFFIX, Checkpoint, Record, checkpoint_path, path_of
 from lff.experiments.scales import checked, experiment
-from lff.experiments.store import abandoned, claim, discard, temporary_of, unwritable
+from lff.experiments.store import abandoned, claim, discard, temporary_of
 from lff.federation import Entry, Federation
 from lff.paths import results_dir
 
@@ -39,6 +32,7 @@ logger = logging.getLogger("lff")
 
 CHECKPOINT_SECONDS = 20.0  # at least, between two checkpoints
 CHECKPOINT_SHARE = 0.02  # of a run's time, at most
+WORTH_WORKERS = 60.0  # seconds; starting processes takes some
 
 
 def run(
@@ -71,18 +65,18 @@ def run(
     tidy(folder)
     record = records.find(e, folder)
     if record is not None:
-        _compare_origin(record)
         return record
     checked(e)
-    with claim(records.path_of(e, folder)):
-        discard(temporary_of(checkpoint_path(e, folder)))
+    path = path_of(e, folder)
+    with claim(path):
+        discard(temporary_of(checkpoint_path(path)))
         record = records.find(e, folder)  # another process may just have made it
         if record is None:
             examples = dataset(e)
             with closing(build(e, chosen, examples, engine=engine, workers=workers)) as federation:
                 made_by = provenance(examples, chosen, federation.trainer.name)
                 record = _play(e, federation, made_by, progress, folder, on_round)
-        discard(checkpoint_path(e, folder))
+        discard(checkpoint_path(path))
     return record
 
 
@@ -94,24 +88,23 @@ def tidy(folder: Path | None = None) -> None:
     """
     home = Path(folder or results_dir())
     for path in abandoned(home):
-        discard(temporary_of(checkpoint_path_of(path)))
+        discard(temporary_of(checkpoint_path(path)))
     for checkpoint in home.rglob("checkpoints/*.ckpt"):
-        if record_path_of(checkpoint).exists():
+        if (checkpoint.parents[1] / f"{checkpoint.stem}{SUFFIX}").exists():
             discard(checkpoint)
 
 
-def _compare_origin(record: Record) -> None:
-    """Warn if a record was made from another form of its data set than the cache now holds."""
-    e, made_from = record.experiment, record.provenance["data"]
-    known = getattr(BENCHMARKS.get(e.benchmark), "data", None)
-    here = data.at_hand(known) if e.data == "real" and isinstance(known, str) else None
-    if here and here[1] != made_from["checksum"]:
-        logger.warning(
-            "the record %s was made from %s, but the cache holds %s; remove it to run it on that",
-            record.id,
-            made_from["source"],
-            here[0],
-        )
+def cores() -> int:
+    """The cores this process may use: Slurm and containers give it fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def sensible_workers(e: Experiment, device: str, engine: str) -> int:
+    """How many processes a single run's peers are spread over: all cores, if it is worth it."""
+    on_cpu = choose_device(device).type == "cpu" and engine != "stacked"
+    return cores() if on_cpu and cost(e) > WORTH_WORKERS else 1
 
 
 def _play(
@@ -124,9 +117,8 @@ def _play(
 ) -> Record:
     """Play the rounds that are not played yet, and record the run."""
     keeper = _Keeper(e, folder, origin(made_by))
-    keeper.resume(federation)
+    state = keeper.resumed(federation)
     title = f"{BENCHMARKS.label(e.benchmark)}, {DEFENSES.label(e.defense)}, {e.attackers:g}%"
-    state = keeper.checkpoint(federation)
     try:
         with bar(
             total=e.rounds, initial=state.rounds, desc=title, unit="round", show=progress
@@ -134,21 +126,21 @@ def _play(
             while state.rounds < e.rounds:
                 entry = federation.play_round()
                 _check_entry(e, entry)
-                state = keeper.checkpoint(federation)
+                state = keeper.state(federation)
                 shown.set_postfix(_postfix(entry))
                 shown.update()
-                if keeper.due() and state.rounds < e.rounds:
+                if state.rounds < e.rounds:
                     keeper.keep(state)
                 on_round()
         record = record_of(e, federation, made_by)
         try:
             record.save(folder)
-        except OSError as error:
-            keeper.keep(state)
-            raise unwritable(records.path_of(e, folder), error) from error
+        except RecordError:
+            keeper.keep(state, now=True)
+            raise
     except KeyboardInterrupt:  # the round is abandoned, the ones before it are not
-        if not records.path_of(e, folder).exists():
-            keeper.keep(state)
+        if not path_of(e, folder).exists():
+            keeper.keep(state, now=True)
         raise
     return record
 
@@ -194,42 +186,34 @@ class _Keeper:
 
     def __init__(self, e: Experiment, folder: Path | None, origin: dict[str, Any]):
         self.e, self.folder, self.origin = e, folder, origin
-        self.pause = self.interval = _checkpoint_seconds()
-        self.last = time.monotonic()
+        self.pause = _checkpoint_seconds()
+        self.due = time.monotonic() + self.pause
         self.warned = False
 
-    def resume(self, federation: Federation) -> None:
-        """Let a federation go on from the checkpoint of its run, if there is one."""
-        kept = load_checkpoint(self.e, self.origin, self.folder)
+    def resumed(self, federation: Federation) -> Checkpoint:
+        """The state of a federation, which goes on from a checkpoint of its run if there is one."""
+        kept = records.load_checkpoint(self.e, self.origin, self.folder)
         if kept is not None:
             federation.load_state(kept.tensors, kept.values)
+        return self.state(federation)
 
-    def checkpoint(self, federation: Federation) -> Checkpoint:
+    def state(self, federation: Federation) -> Checkpoint:
         """The state from which to go on; later rounds leave it as it is."""
         return Checkpoint(*federation.state(), self.origin)
 
-    def due(self) -> bool:
-        """Whether it is time to write one."""
-        return time.monotonic() - self.last >= self.pause
-
-    def keep(self, state: Checkpoint) -> None:
-        """Write a checkpoint, if there is a round to keep."""
-        if not state.rounds:
-            return
+    def keep(self, state: Checkpoint, *, now: bool = False) -> None:
+        """Write a checkpoint, if there is a round to keep and it is time to."""
         start = time.monotonic()
+        if not state.rounds or (start < self.due and not now):
+            return
         try:
             state.save(self.e, self.folder)
-        except OSError as error:
+        except RecordError as error:
             if not self.warned:
-                logger.warning(
-                    "cannot write the checkpoint %s (%s); rounds since the last one are not kept",
-                    checkpoint_path(self.e, self.folder),
-                    error.strerror or error,
-                )
+                logger.warning("rounds since the last checkpoint are not kept: %s", error)
             self.warned = True
-        self.last = time.monotonic()
-        if self.interval > 0:
-            self.pause = max(self.interval, (self.last - start) / CHECKPOINT_SHARE)
+        end = time.monotonic()
+        self.due = end + (self.pause and max(self.pause, (end - start) / CHECKPOINT_SHARE))
 
 
 def _checkpoint_seconds() -> float:

@@ -10,18 +10,10 @@ from itertools import product
 from typing import Any
 
 from lff.errors import InputError, unknown
-from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from lff.experiments.experiment import Experiment, check_names
 from lff.registry import format_options, parse_options
 
-PAPER_BENCHMARKS = (
-    "mnist-iid",
-    "mnist-mild",
-    "mnist-extreme",
-    "cifar10-iid",
-    "cifar10-mild",
-    "imdb",
-)
 ATTACKER_RATIOS = (0, 10, 20, 30, 40, 50)  # percent
 PAPER_DEFENSES = (
     "fedavg",
@@ -166,7 +158,6 @@ def experiment(
     if not isinstance(hooks, str | list | tuple):
         raise InputError(f"hooks must be a list of names, not {hooks!r}")
     sizes = SCALES[scale].sizes
-    defaults = {"defense": "fedavg", "attackers": 0, "seed": 0, "distribution": "iid"}
     e = Experiment(
         benchmark=benchmark,
         scale=scale,
@@ -174,8 +165,7 @@ def experiment(
         attack_options=format_options(parse_options(attack_options)),
         hooks=hooks if isinstance(hooks, str) else ",".join(map(str, hooks)),
         **{
-            **defaults,
-            **_REQUIRED,
+            **_DEFAULTS,
             **known.settings,
             **sizes.get(known.dataset, {}),
             **sizes.get(benchmark, {}),
@@ -185,7 +175,18 @@ def experiment(
     return checked(e, name_code=True)
 
 
-_REQUIRED = {"rounds": 20, "peers": 20, "local_epochs": 1, "batch_size": 32, "learning_rate": 0.01}
+# Of a user's own benchmark, where it says nothing else.
+_DEFAULTS: dict[str, Any] = {
+    "defense": "fedavg",
+    "attackers": 0,
+    "seed": 0,
+    "distribution": "iid",
+    "rounds": 20,
+    "peers": 20,
+    "local_epochs": 1,
+    "batch_size": 32,
+    "learning_rate": 0.01,
+}
 
 
 def checked(e: Experiment, *, name_code: bool = False) -> Experiment:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, made by one process at a time; JSON that vouches for itself.
+"""Files that are whole or not there, made by one process at a time.
 
 A file is written beside its place, under a hidden name, and moved into it when it is complete. Who
 makes a file holds a lock on it meanwhile; a lock dies with its process, so the next one can tell
@@ -6,16 +6,10 @@ what a killed one left behind, and removes it.
 """
 
 import contextlib
-import gzip
-import hashlib
-import io
-import json
 import logging
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -24,53 +18,26 @@ from lff.errors import RecordError
 logger = logging.getLogger("lff")
 
 _LOCK = ".lock"
-LARGEST = 1 << 26  # bytes of a text that are read: a small file can unpack to anything
-UNREADABLE = (
-    ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, EOFError, zlib.error,
-)  # fmt: skip
 
 
 def write_atomically(path: Path, *parts: bytes) -> None:
     """Write a file so that a reader or a kill sees the old content or the new, nothing else.
 
     Its content is the `parts` in turn. The caller has claimed the file, or one that stands for it.
+    Raises `RecordError` if it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_of(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
         discard(temporary)
-        raise
-
-
-def seal(content: dict[str, Any]) -> bytes:
-    """A file of compressed JSON with its checksum; the same bytes for the same content."""
-    content = {"checksum": checksum(content), **content}
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return gzip.compress(text.encode(), mtime=0)
-
-
-def unseal(packed: bytes) -> dict[str, Any]:
-    """The content of such a file; whether it is what was sealed, `checksum` tells."""
-    with gzip.open(io.BytesIO(packed)) as file:
-        text = file.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise ValueError(f"it unpacks to more than {LARGEST} bytes")
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError("it holds no object")
-    return content
-
-
-def checksum(content: dict[str, Any]) -> str:
-    """The sha256 of all that a content says, but for a checksum in it."""
-    rest = {key: value for key, value in content.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def choose_trainer(
     if wanted and (device == "cpu" or _agrees(plain, model.layout.output_layer, training, peers)):
         return Stacked(plain, model.layout, training)
     if workers > 1 and not own_loss:
-        return Pool(workers, plain, model.layout.output_layer, training, peers)
+        return Pool(workers, plain, model.layout.output_layer, training)
     return FastLoop(model, training)
 
 

@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCALE ?= quick
 
-.PHONY: help study figures evidence test coverage lab speed chaos lint clean
+.PHONY: help study figures evidence verify test coverage lab speed chaos lint clean
 
 help:
 	@echo "make study     run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
 	@echo "make figures   draw every table and figure of the paper from the committed records of the real data"
 	@echo "make evidence  run the evidence on the real data, what tells most first; goes on where it was"
+	@echo "make verify    play the first rounds of a handful of committed records again, and compare"
 	@echo "make test      run the tests"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
 	@echo "make lab       open the notebooks in JupyterLab"
@@ -59,6 +60,10 @@ evidence: $(READY)
 	-@$(BIN)/lff study --scale laptop
 	@cp study/laptop/*.ipynb figures/laptop/
 	@$(BIN)/python -m lff.study.readme
+
+verify: $(READY)
+	@echo "Playing two rounds of four records again (about two minutes) ..."
+	@$(BIN)/lff verify --scale laptop
 
 test: $(READY)
 	@echo "Running the tests ..."

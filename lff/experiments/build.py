@@ -12,7 +12,7 @@ from lff import fast
 from lff.analysis import principal_components, views
 from lff.attacks import ATTACKS, choose_attackers, number_of_attackers, source_class_holders
 from lff.data import Dataset, as_dataset, load
-from lff.defenses import DEFENSES, Rule
+from lff.defenses import DEFENSES
 from lff.errors import InputError, unknown
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.experiment import Experiment
@@ -63,7 +63,7 @@ def build(
         source_class=e.source_class,
         target_class=e.target_class,
         training=training,
-        rule=make_rule(e),
+        rule=fast.make_rule(DEFENSES[e.defense], parse_options(e.defense_options)),
         attack=attack,
         attackers=attackers,
         attacker_ratio=e.attackers / 100,
@@ -103,16 +103,6 @@ def make_model(e: Experiment, data: Dataset) -> nn.Module:
         return build_model(known.model, **sizes, seed=seed)
     with seeded(seed):
         return known.model()
-
-
-def make_rule(e: Experiment) -> Rule:
-    """The rule of an experiment: the fast form of a defense of ours, if there is one."""
-    known = DEFENSES[e.defense]
-    rule = known.create(**parse_options(e.defense_options))
-    if known.factory.__module__.startswith("lff.defenses.") and known.name in fast.RULES:
-        rule = partial(fast.RULES[known.name])
-        rule.needs = known.needs  # type: ignore[attr-defined]
-    return rule
 
 
 def test_examples(e: Experiment, data: Dataset) -> Examples:

@@ -4,10 +4,13 @@ The core never imports this room. `lff.experiments` puts its pieces in the place
 and a test holds each equal to its plain twin.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from torch import nn
 
+from lff.defenses import Defense, Rule
 from lff.errors import InputError, unknown
 from lff.fast import coordinatewise, gram
 from lff.fast.kernels import accelerate
@@ -17,7 +20,7 @@ from lff.fast.submodels import FastLoop
 from lff.models import CNN, FlatModel
 from lff.training import LocalTraining, Peer, Trainer
 
-__all__ = ["ENGINES", "RULES", "accelerate", "check_engine", "choose_trainer"]
+__all__ = ["ENGINES", "RULES", "accelerate", "check_engine", "choose_trainer", "make_rule"]
 
 ENGINES = ("auto", "loop", "stacked")
 
@@ -28,6 +31,15 @@ RULES = {
     "repeated_median": coordinatewise.repeated_median,
     "trimmed_mean": coordinatewise.trimmed_mean,
 }
+
+
+def make_rule(defense: Defense, options: Mapping[str, Any]) -> Rule:
+    """A fresh rule with these options: the fast form of a defense of ours, if there is one."""
+    rule = defense.create(**options)
+    if defense.factory.__module__.startswith("lff.defenses.") and defense.name in RULES:
+        rule = partial(RULES[defense.name])
+        rule.needs = defense.needs  # type: ignore[attr-defined]
+    return rule
 
 
 def choose_trainer(

@@ -1,4 +1,4 @@
-"""These tests need an environment that has Flower (`make test-flower`); others skip them."""
+"""These tests need an environment that has Flower (`make flower`); others skip them."""
 
 import warnings
 from importlib.util import find_spec

@@ -16,7 +16,7 @@ help:
 	@echo "make flower    test lff.flower, in an environment of its own (1.9 GB)"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
 	@echo "make lab       open the notebooks in JupyterLab"
-	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint for one part)"
+	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint|flower for one part)"
 	@echo "make chaos     kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
 	@echo "make lint      check style and types"
 	@echo "make clean     remove .venv and caches"
@@ -69,7 +69,7 @@ coverage: $(READY)
 lab: $(READY)
 	@$(BIN)/jupyter lab notebooks
 
-speed: $(READY)
+speed: $(READY) $(if $(filter flower,$(or $(ONLY),flower)),$(FLOWER_READY))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[speed]'
 	@echo "Measuring (some minutes; best on a machine that does nothing else) ..."

@@ -115,7 +115,7 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         usable: list[Reply] = []
         excluded: dict[int, str] = {}
         for message in messages:
-            # The SuperLink vouches for this id; one inside the content is the peer's own word.
+            # The SuperLink holds this id; one inside the content is the peer's own word.
             node = message.metadata.src_node_id
             try:
                 usable.append(self.read(message, weights[len(usable)]))

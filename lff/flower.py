@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
@@ -30,7 +30,7 @@ from lff.errors import InputError, unknown
 from lff.federation import compact
 from lff.models import Layout
 from lff.registry import parse_options
-from lff.updates import Decision, Updates
+from lff.updates import LARGEST, Decision, Updates
 
 logger = logging.getLogger("flwr")  # Flower's own: `flwr run --stream` shows what it says
 
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
     node: int
     examples: float
-    content: RecordDict
+    message: Message
 
 
 class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is not installed
@@ -141,21 +141,42 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         self.history.append(entry)
         return self.arrays_of(decision.aggregate), self.metrics_of(usable, decision, entry)
 
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The metrics of the peers' own evaluation, of those replies that can be averaged."""
+        usable = []
+        for message in replies:
+            try:
+                if self.examples_of(message) > 0:
+                    usable.append(message)
+            except Exception as error:  # whatever a peer may have sent
+                node = message.metadata.src_node_id
+                logger.warning("The evaluation of node %d is left out: %s", node, error)
+        return super().aggregate_evaluate(server_round, alike(usable))
+
     def read(self, message: Message, row: Tensor) -> Reply:
         """Put a reply's update into a row of the stack; an error says why it cannot be used."""
+        examples = self.examples_of(message)
+        records = list(message.content.array_records.values())
+        if len(records) != 1:
+            raise InputError(f"it must hold one ArrayRecord, not {len(records)}")
+        if not self.flatten(records[0], row).isfinite().all():
+            raise InputError("its arrays hold NaN or infinities")
+        examples = examples if self.count_examples else 1.0
+        return Reply(message.metadata.src_node_id, examples, message)
+
+    def examples_of(self, message: Message) -> float:
+        """How many examples a peer says she has; an error if her reply does not say it."""
         if message.has_error():
             raise InputError(f"error {message.error.code}: {message.error.reason}")
-        content = message.content
-        if len(content.array_records) != 1 or len(content.metric_records) != 1:
-            raise InputError("it must hold one ArrayRecord and one MetricRecord")
-        (arrays,), (metrics,) = content.array_records.values(), content.metric_records.values()
-        examples = metrics.get(self.weighted_by_key)
-        if not isinstance(examples, int | float) or not 0 <= examples < float("inf"):
+        records = list(message.content.metric_records.values())
+        if len(records) != 1:
+            raise InputError(f"it must hold one MetricRecord, not {len(records)}")
+        examples = records[0].get(self.weighted_by_key)
+        if not isinstance(examples, int | float) or not 0 <= examples <= LARGEST:
             raise InputError(f"{self.weighted_by_key} must be 0 or more, not {examples!r}")
-        if not self.flatten(arrays, row).isfinite().all():
-            raise InputError("its arrays hold NaN or infinities")
-        examples = float(examples) if self.count_examples else 1.0
-        return Reply(message.metadata.src_node_id, examples, content)
+        return float(examples)
 
     def flatten(self, arrays: ArrayRecord, vector: Tensor) -> Tensor:
         """Fill a flat vector with the floating-point arrays, whose shapes must be the layout's."""
@@ -221,10 +242,11 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         The round's own join them. A record holds numbers and lists of numbers; what is neither is
         in `history` only.
         """
-        contents = [reply.content for reply in usable if reply.node not in entry["dropped"]]
+        kept = alike([reply.message for reply in usable if reply.node not in entry["dropped"]])
         metrics = MetricRecord()
         with contextlib.suppress(ZeroDivisionError):  # nobody has examples
-            metrics = self.train_metrics_aggr_fn(alike(contents), self.weighted_by_key)
+            contents = [message.content for message in kept]
+            metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         told = {name: entry[name] for name in ("peers", "dropped", "weights", "scores")}
         told |= {"excluded": list(entry["excluded"]), **entry["saw"]}
         for name, value in told.items():
@@ -233,15 +255,15 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         return metrics
 
 
-def alike(contents: list[RecordDict]) -> list[RecordDict]:
+def alike(messages: list[Message]) -> list[Message]:
     """Those whose metrics have the most frequent names and lengths: these can be averaged."""
     forms = []
-    for content in contents:
-        (metrics,) = content.metric_records.values()
+    for message in messages:
+        ((record, metrics),) = message.content.metric_records.items()
         lengths = {name: len(v) if isinstance(v, list) else -1 for name, v in metrics.items()}
-        forms.append(tuple(sorted(lengths.items())))
-    ((form, _),) = Counter(forms).most_common(1)
-    return [content for content, each in zip(contents, forms, strict=True) if each == form]
+        forms.append((record, *sorted(lengths.items())))
+    frequent = Counter(forms).most_common(1)
+    return [m for m, form in zip(messages, forms, strict=True) if form == frequent[0][0]]
 
 
 def layout_of(arrays: ArrayRecord, output_layer: str = "") -> tuple[Layout, list[str]]:

@@ -17,6 +17,7 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import FedAvg, FedMedian
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
@@ -112,7 +113,7 @@ def clouds(n, seed):
 @pytest.mark.parametrize("defense", DEFENSES)
 @pytest.mark.parametrize("model", ["linear", "batchnorm"])
 def test_rounds_are_those_of_lff_itself(defense, model):
-    """Every defense, over rounds of real training: what lff's own server decides, bit for bit."""
+    """Every defense, over rounds of real training: the same decisions, so the same next rounds."""
     torch.manual_seed(0)
     net = Net() if model == "batchnorm" else nn.Sequential(nn.Linear(2, 3))
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
@@ -276,6 +277,7 @@ BAD = {
     "negative examples": lambda m: answer(m, Net().state_dict(), examples=-1),
     "NaN examples": lambda m: answer(m, Net().state_dict(), examples=float("nan")),
     "infinite examples": lambda m: answer(m, Net().state_dict(), examples=float("inf")),
+    "too many examples": lambda m: answer(m, Net().state_dict(), examples=1e39),
     "list of examples": lambda m: answer(m, Net().state_dict(), examples=[1, 2]),
 }
 
@@ -298,6 +300,39 @@ def test_a_reply_that_cannot_be_used_is_left_out(bad, caplog):
     ask(strategy, ArrayRecord(state), server_round=2)
     assert strategy.aggregate_train(2, [BAD[bad](asked[node]) for node in NODES]) == (None, None)
     assert strategy.aggregate_train(2, []) == (None, None)
+
+
+def test_flowers_own_fedavg_ends_the_run_at_such_a_reply():
+    plain = FedAvg(min_train_nodes=2, min_available_nodes=2)
+    asked = list(ask(plain, ArrayRecord(dict(Net().state_dict())), NODES[:2]).values())
+    replies = [answer(asked[0], Net().state_dict()), BAD["missing array"](asked[1])]
+    with pytest.raises(InconsistentMessageReplies):
+        plain.aggregate_train(1, replies)
+
+
+def test_an_evaluation_that_cannot_be_used_is_left_out():
+    strategy = all_nodes("fedavg", min_evaluate_nodes=8)
+    arrays = ArrayRecord(dict(Net().state_dict()))
+    asked = strategy.configure_evaluate(1, arrays, ConfigRecord(), Nodes(NODES))
+
+    def said(message, name="metrics", **metrics):
+        return Message(RecordDict({name: MetricRecord(metrics)}), reply_to=message)
+
+    counted = [{"num-examples": 1, "accuracy": 0.2}, {"num-examples": 3, "accuracy": 0.6}]
+    bad = [
+        {"num-examples": float("nan"), "accuracy": 0.0},
+        {"accuracy": 0.0},
+        {"num-examples": 1, "accuracy": [0.0]},
+        {"num-examples": 1, "accuracy": 0.0, "more": 1},
+        {"num-examples": 1, "accuracy": 0.0, "name": "other"},
+    ]
+    bad = [said(message, **metrics) for message, metrics in zip(asked[2:], bad, strict=False)]
+    bad.append(Message(Error(2, "out of memory"), reply_to=asked[7]))
+    good = [said(message, **metrics) for message, metrics in zip(asked, counted, strict=False)]
+    metrics = strategy.aggregate_evaluate(1, [*good, *bad])
+    assert metrics == {"accuracy": pytest.approx(0.5)}
+    assert strategy.aggregate_evaluate(1, bad[-1:]) is None
+    assert strategy.aggregate_evaluate(1, []) is None
 
 
 def test_metrics_are_of_the_peers_kept_whose_metrics_are_alike():

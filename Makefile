@@ -102,6 +102,6 @@ $(READY): pyproject.toml constraints.txt
 $(FLOWER_READY): pyproject.toml constraints-flower.txt | $(READY)
 	@echo "Setting up $(FLOWER) (once; some minutes) ..."
 	@$(BIN)/python -m venv $(FLOWER)
-	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check \
+	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--constraint constraints-flower.txt --editable '.[flower]' 'flwr[simulation]' pytest
 	@touch $@

@@ -7,16 +7,17 @@ FLOWER := .venv-flower
 FLOWER_READY := $(FLOWER)/.ready
 SCALE ?= quick
 
-.PHONY: help study evidence test flower coverage lab speed chaos lint clean
+.PHONY: help study figures evidence test flower coverage lab speed chaos lint clean
 
 help:
 	@echo "make study     run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
+	@echo "make figures   draw every table and figure of the paper from the committed records of the real data"
 	@echo "make evidence  run the evidence on the real data, what tells most first; goes on where it was"
 	@echo "make test      run the tests"
 	@echo "make flower    test lff.flower, in an environment of its own (1.9 GB)"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
 	@echo "make lab       open the notebooks in JupyterLab"
-	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint|flower for one part)"
+	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint|growth|flower for one part)"
 	@echo "make chaos     kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
 	@echo "make lint      check style and types"
 	@echo "make clean     remove .venv and caches"
@@ -24,6 +25,13 @@ help:
 study: $(READY)
 	@echo "Running the study at scale '$(SCALE)' ..."
 	@$(BIN)/lff study --scale $(SCALE)
+
+# Into figures/laptop and study/laptop; nothing is run.
+figures: $(READY)
+	@echo "Drawing from results/laptop ..."
+	@$(BIN)/lff study --scale laptop -p compute=false
+	@cp study/laptop/*.ipynb figures/laptop/
+	@$(BIN)/python -m lff.study.readme
 
 # The evidence in the order of what each stage tells; what is recorded is not run again. Seeds from 100
 # on judge the primary claims (docs/decisions.md).
@@ -52,7 +60,7 @@ evidence: $(READY)
 	-@$(SWEEP) --benchmarks cifar10-iid cifar10-mild --defenses oracle --ratios 40
 	-@$(SWEEP) --benchmarks mnist-extreme --defenses $(PAPER) oracle --ratios 0 40 50
 	-@$(BIN)/lff study --scale laptop
-	@cp study/laptop/07_paper_vs_ours.ipynb figures/laptop/
+	@cp study/laptop/*.ipynb figures/laptop/
 	@$(BIN)/python -m lff.study.readme
 
 test: $(READY)

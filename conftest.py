@@ -21,6 +21,7 @@ def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return
     folder = tempfile.mkdtemp(prefix="lff-tests-")
+    os.environ["LFF_SCALE"] = "smoke"  # what a notebook starts at
     for variable in FOLDERS:
         os.environ[variable] = os.path.join(folder, variable.lower())
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -32,5 +33,4 @@ def own_folders(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("lff")
     for variable in FOLDERS:
         monkeypatch.setenv(variable, str(folder / variable.lower()))
-    monkeypatch.delenv("LFF_DATA_FROM", raising=False)
     return folder

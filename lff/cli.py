@@ -1,4 +1,4 @@
-"""`lff run | sweep | study | data | list`: the command line.
+"""`lff run | sweep | study | data | list | speed`: the command line.
 
 Its flags are the fields of `Experiment`. Heavy imports happen inside the commands, so that
 `--help`, `--version` and mistakes in the arguments are answered at once.
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="show benchmarks, defenses, attacks, scales")
     _add_imports(listing)
     listing.set_defaults(command=_list)
+    _add_speed(commands)
     for command in commands.choices.values():
         command.set_defaults(flags=[f for a in command._actions for f in a.option_strings])
     return parser
@@ -126,7 +127,7 @@ def _add_study(commands: Any) -> None:
     parser = commands.add_parser(
         "study",
         help="run the notebooks: every table and figure, and one report",
-        epilog="example: lff study --scale smoke 04_robustness",
+        epilog="example: lff study --scale smoke 05_robustness",
     )
     parser.add_argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order")
     _add_scale(parser)
@@ -201,9 +202,19 @@ def _add_data(commands: Any) -> None:
             metavar="name",
             help=f"{', '.join(DATASETS)} (default: all)",
         )
-        if name == "fetch":
-            action.add_argument("--from", dest="folder", help="a folder that has the files")
         action.set_defaults(command=command)
+
+
+def _add_speed(commands: Any) -> None:
+    parser = commands.add_parser(
+        "speed",
+        help="measure a round of each model on this device, by engine",
+        epilog="example: lff speed --device cuda",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    parser.add_argument("--file", type=Path, help="what to write (default: speed-DEVICE.json)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to try it out")
+    parser.set_defaults(command=_speed)
 
 
 def _choice(kind: str, choices: Sequence[str]) -> Callable[[str], str]:
@@ -301,6 +312,21 @@ def _study(options: argparse.Namespace) -> int:
     return FAILURE if outcome.failed else 0
 
 
+def _speed(options: argparse.Namespace) -> None:
+    from lff.experiments.build import choose_device
+    from lff.paths import checkout_dir
+
+    device, checkout = choose_device(options.device), checkout_dir()
+    if checkout is None:
+        raise InputError("lff speed needs the repository: git clone it, then pip install -e .")
+    sys.path.insert(0, str(checkout))  # `speed` is no part of the package
+    measurement = importlib.import_module("speed.device")
+    file = options.file or Path(f"speed-{device.type}.json")
+    if not file.parent.is_dir():
+        raise InputError(f"no folder {str(file.parent)!r} to write {file.name} to")
+    _say(measurement.run(device, file, quick=options.quick))
+
+
 def _list(_: argparse.Namespace) -> None:
     from lff.study.terminal import overview
 
@@ -317,7 +343,7 @@ def _data_fetch(options: argparse.Namespace) -> None:
     from lff.data import fetch
 
     for name in options.names:
-        paths = fetch(name, folder=options.folder)
+        paths = fetch(name)
         _say(f"{name}: {len(paths)} verified files in {paths[0].parent}")
 
 

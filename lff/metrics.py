@@ -75,6 +75,16 @@ def metric(name: str, *, label: str | None = None) -> Callable[[Metric], Metric]
     return register
 
 
+@metric("worst_class_acc", label="Worst-Acc")
+def worst_class_acc(evaluation: Evaluation) -> float:
+    """The accuracy of the class that is told right least often, of those in the test set.
+
+    Saving the source class at the price of another one shows here.
+    """
+    told, of = evaluation.confusion.diagonal(), evaluation.confusion.sum(dim=1)
+    return float((told[of > 0] / of[of > 0]).min())
+
+
 def _share(count: Tensor, of: Tensor) -> float:
     return (count.double() / of).item()
 

@@ -31,13 +31,8 @@ def numpy_generator(seed: int, purpose: str, *index: int) -> np.random.Generator
 
 def torch_generator(
     seed: int, purpose: str, *index: int, device: torch.device | str = "cpu"
-) -> torch.Generator | None:
-    """A torch generator on its own stream, on the device that will draw from it.
-
-    None for the `meta` device, which holds no numbers to draw.
-    """
-    if torch.device(device).type == "meta":
-        return None
+) -> torch.Generator:
+    """A torch generator on its own stream, on the device that will draw from it."""
     return torch.Generator(device=device).manual_seed(stream(seed, purpose, *index))
 
 

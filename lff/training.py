@@ -170,16 +170,20 @@ def make_optimizer(model: FlatModel, training: LocalTraining) -> torch.optim.Opt
 
 @contextlib.contextmanager
 def one_thread(device: torch.device | str = "cpu") -> Iterator[None]:
-    """Compute on one CPU thread, and leave the caller's setting as it was.
+    """Compute on one CPU thread, or on a GPU as exactly as on a CPU; the caller's settings stay.
 
     The order of a parallel sum, and so its last bits, depends on the number of threads. One
-    thread per run gives the same record under any load; runs are what is spread over cores.
+    thread per run gives the same record under any load; runs are what is spread over cores. A GPU's
+    convolutions would round their factors to 10 bits (TF32), and sum in any order.
     """
+    if torch.device(device).type != "cpu":
+        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+            yield
+        return
     threads = torch.get_num_threads()
-    limit = 1 if torch.device(device).type == "cpu" else None
-    torch.set_num_threads(limit or threads)
+    torch.set_num_threads(1)
     try:
-        with threadpool_limits(limit):
+        with threadpool_limits(1):
             yield
     finally:
         torch.set_num_threads(threads)

@@ -55,10 +55,9 @@ class Updates:
             raise InputError(f"{m} updates, but {len(self.declared_classes)} peers declare classes")
         if not 0 < self.learning_rate < float("inf"):
             raise InputError(f"the learning rate must be above 0, not {self.learning_rate!r}")
-        if not self.examples.is_meta:
-            for peer, count in zip(self.peers, self.examples.tolist(), strict=True):
-                if not 0 <= count < float("inf"):
-                    raise InputError(f"peer {peer} must have 0 examples or more, not {count!r}")
+        for peer, count in zip(self.peers, self.examples.tolist(), strict=True):
+            if not 0 <= count < float("inf"):
+                raise InputError(f"peer {peer} must have 0 examples or more, not {count!r}")
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -146,9 +145,7 @@ class Decision:
 
 
 def finite_rows(matrix: Tensor) -> list[bool]:
-    """Whether each row holds neither NaN nor an infinity (on `meta`, nothing: all do)."""
-    if matrix.is_meta:
-        return [True] * len(matrix)
+    """Whether each row holds neither NaN nor an infinity."""
     finite = matrix.sum(dim=1).isfinite()  # one quick pass; large finite values may overflow
     doubtful = (~finite).nonzero().flatten()
     finite[doubtful] = matrix[doubtful].isfinite().all(dim=1)

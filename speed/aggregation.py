@@ -72,7 +72,7 @@ def a_round(model: str, peers: int) -> Updates:
     it counts neighbours. Honest peers and attackers pull two output neurons in different
     directions, the attackers more alike.
     """
-    layout = Layout.of(build_model(model), OUTPUT_LAYER[model])
+    layout = layout_of(model)
     generator = torch.Generator().manual_seed(0)
     start = torch.empty(layout.size).normal_(0, 0.02, generator=generator)
     weights = torch.empty(peers, layout.size)
@@ -97,6 +97,11 @@ def a_round(model: str, peers: int) -> Updates:
         attacker_count=attackers,
         attackers=tuple(range(peers - attackers, peers)),
     )
+
+
+def layout_of(model: str) -> Layout:
+    """The layout of a model's updates."""
+    return Layout.of(build_model(model), OUTPUT_LAYER[model])
 
 
 def contestants(updates: Updates, part: int) -> list[Contestant]:

@@ -330,7 +330,6 @@ def test_a_folder_may_be_a_text(tiny, tmp_path):
         (["study", "-p", "compute=1"], ["compute must be True or False", "1"]),
         (["study", "--device", "gpu"], ["auto, cpu, cuda"]),
         (["study", "no_such_notebook"], ["unknown notebook 'no_such_notebook'", "00_tour"]),
-        (["data", "fetch", "mnist", "--from", "/no/such"], ["/no/such", "not a folder"]),
     ],
 )
 def test_every_wrong_value_on_the_command_line(arguments, words, capsys, monkeypatch):
@@ -391,16 +390,6 @@ def test_a_seed_too_large_is_refused_by_the_grid(seed):
 def test_a_vocabulary_is_a_whole_number(vocabulary):
     with pytest.raises(InputError, match=r"vocabulary .* must be an integer, 0 or more"):
         data.load("imdb", vocabulary=vocabulary)
-
-
-def test_a_file_is_no_data_folder(tmp_path, monkeypatch):
-    file = tmp_path / "mnist.zip"
-    file.write_bytes(b"")
-    with pytest.raises(InputError, match=r"mnist\.zip.*not a folder"):
-        data.load("mnist", folder=file)
-    monkeypatch.setenv("LFF_DATA_FROM", str(file))
-    with pytest.raises(InputError, match=r"LFF_DATA_FROM names .*mnist\.zip.*not a folder"):
-        data.load("mnist")
 
 
 # --- records ---------------------------------------------------------------------------------

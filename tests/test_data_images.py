@@ -19,12 +19,11 @@ def idx(values):
 
 def cached(monkeypatch, tmp_path, name, contents):
     monkeypatch.setenv("LFF_DATA", str(tmp_path))
-    monkeypatch.delenv("LFF_DATA_FROM", raising=False)
     form = tuple(
         files.File(file, hashlib.sha256(content).hexdigest(), len(content))
         for file, content in contents.items()
     )
-    monkeypatch.setitem(files.FORMS, name, (form,))
+    monkeypatch.setitem(files.FILES, name, form)
     (tmp_path / name).mkdir()
     for file, content in contents.items():
         (tmp_path / name / file).write_bytes(content)

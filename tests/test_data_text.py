@@ -3,9 +3,7 @@
 import csv
 import hashlib
 import io
-import tarfile
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,8 +12,11 @@ from lff.data import files, text
 
 
 def ids(texts, vocabulary=0):
-    x, size = text.encoded(text.numbered(texts), vocabulary)
-    return [[i for i in row if i] for row in x.tolist()], size
+    x, size = text.encoded(text.numbered(texts))
+    found = data.Dataset("imdb", "", "", text.CLASSES, x, None, x, None, vocabulary=size)
+    if vocabulary:
+        found = text.restricted(found, vocabulary)
+    return [[i for i in row if i] for row in found.train_x.tolist()], found.vocabulary
 
 
 def test_words_are_ranked_by_frequency_then_first_occurrence():
@@ -48,7 +49,7 @@ def test_no_other_character_separates(character):
 
 def test_the_last_128_words_are_kept_and_padding_is_in_front():
     long = " ".join(f"w{i}" for i in range(200))
-    x, size = text.encoded(text.numbered([long, "w199 w0", "", "..."]), 0)
+    x, size = text.encoded(text.numbered([long, "w199 w0", "", "..."]))
     assert x.shape == (4, 128)
     assert x.dtype == torch.int64
     assert size == 202
@@ -71,10 +72,9 @@ def test_words_beyond_the_last_128_count_for_the_frequencies():
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """Both forms of a ten-review IMDB whose first eight reviews train, ready to be cached."""
+def cached(tmp_path, monkeypatch):
+    """A ten-review IMDB in the cache, whose first eight reviews train."""
     monkeypatch.setenv("LFF_DATA", str(tmp_path / "cache"))
-    monkeypatch.delenv("LFF_DATA_FROM", raising=False)
     monkeypatch.setattr(text, "TRAIN_ROWS", 8)
     out = io.StringIO()
     writer = csv.writer(out)
@@ -82,47 +82,17 @@ def tiny(tmp_path, monkeypatch):
     for i in range(10):
         writer.writerow([f'row{i}, "quoted"\nNA', "positive" if i % 3 == 0 else "negative"])
     table = out.getvalue().encode()
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        names = [
-            f"aclImdb/{p}/{s}/{i}_7.txt"
-            for p in ("train", "test")
-            for s in ("pos", "neg")
-            for i in (1, 0)
-        ]
-        names += [
-            "aclImdb/train/unsup/0_0.txt",
-            "aclImdb/README",
-            "../aclImdb/train/pos/9_9.txt",
-            "aclImdb/train/pos/urls.txt",
-            "aclImdb/test/pos/2_8.txt",
-            "aclImdb/test/neg/2_2.txt",
-        ]
-        for name in names:
-            content = f"{name.replace('/', 'x').replace('.', 'x').replace('_', 'x')} é".encode()
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-        link = tarfile.TarInfo("aclImdb/train/pos/5_5.txt")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
-    contents = {"IMDB Dataset.csv": table, "aclImdb_v1.tar.gz": archive.getvalue()}
-    forms = tuple(
-        (files.File(name, hashlib.sha256(content).hexdigest(), len(content)),)
-        for name, content in contents.items()
-    )
-    monkeypatch.setitem(files.FORMS, "imdb", forms)
+    file = files.File("IMDB Dataset.csv", hashlib.sha256(table).hexdigest(), len(table))
+    monkeypatch.setitem(files.FILES, "imdb", (file,))
     folder = tmp_path / "cache" / "imdb"
     folder.mkdir(parents=True)
-    return folder, contents
+    (folder / file.name).write_bytes(table)
 
 
-def test_csv_rows_in_order_first_ones_train(tiny):
-    folder, contents = tiny
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
+@pytest.mark.usefixtures("cached")
+def test_rows_in_order_first_ones_train():
     imdb = data.load("imdb")
-    assert imdb.source == "IMDB (50,000-row CSV)"  # preferred when both are there
+    assert imdb.source == "IMDB (50,000-row CSV)"
     assert imdb.classes == ("negative", "positive")
     assert imdb.train_y.tolist() == [1, 0, 0, 1, 0, 0, 1, 0]
     assert imdb.test_y.tolist() == [0, 1]
@@ -131,18 +101,3 @@ def test_csv_rows_in_order_first_ones_train(tiny):
     assert imdb.test_x[:, -3:].tolist() == [[12, 2, 3], [13, 2, 3]]
     assert imdb.vocabulary == 14
     assert data.load("imdb", vocabulary=2).vocabulary == 4
-
-
-def test_archive_labelled_reviews_sorted_and_shuffled(tiny):
-    folder, contents = tiny
-    (folder / "aclImdb_v1.tar.gz").write_bytes(contents["aclImdb_v1.tar.gz"])
-    imdb = data.load("imdb")
-    assert imdb.source == "IMDB (aclImdb archive, own 40,000/10,000 split)"
-    # Sorted: test/neg 0,1,2, test/pos 0,1,2, train/neg 0,1, train/pos 0,1.
-    order = np.random.default_rng(0).permutation(10)
-    truth = np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])[order].tolist()
-    assert imdb.train_y.tolist() + imdb.test_y.tolist() == truth
-    assert len(imdb.train_y) == 8
-    # Each review is one word of its own and "é", which is the most frequent.
-    assert imdb.train_x[:, -2:].tolist() == [[3 + i, 2] for i in range(8)]
-    assert imdb.vocabulary == 2 + 11

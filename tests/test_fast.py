@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,8 +16,9 @@ from lff.defenses import DEFENSES
 from lff.errors import InputError, TrainingError
 from lff.experiments.build import build
 from lff.fast import RULES, accelerate
+from lff.fast import stacked as stacked_peers
 from lff.fast.pool import Pool
-from lff.fast.stacked import Stacked
+from lff.fast.stacked import AGREEMENT, Stacked, disagreement
 from lff.fast.submodels import FastLoop
 from lff.models import OUTPUT_LAYER, FlatModel, build_model
 from lff.training import Examples, LocalTraining, Loop, Peer
@@ -112,6 +114,36 @@ def test_stacked_peers_train_as_one_after_another(settings):
             stacked.train(weights, peers, seed=4, round=1), loop, rtol=1e-4, atol=1e-6
         )
     assert (loop - weights).abs().amax(dim=1).min() > 1e-3
+
+
+def test_what_one_peer_sends_is_the_same_in_any_stack(monkeypatch):
+    """Also beside a peer whose examples are not finite, and in stacks of two."""
+    plain, training, peers = a_round("cnn")
+    weights = fast_model("cnn").vector.clone()
+    stack = Stacked(plain, fast_model("cnn").layout, training)
+    alone = torch.cat([stack.train(weights, [peer], seed=4, round=1) for peer in peers])
+    monkeypatch.setattr(stacked_peers, "AT_ONCE", 2)
+    torch.testing.assert_close(
+        stack.train(weights, peers, seed=4, round=1), alone, rtol=1e-4, atol=1e-6
+    )
+    monkeypatch.undo()
+    x, y = peers[0].examples
+    hostile = [Peer(0, Examples(x * torch.nan, y)), *peers[1:]]
+    together = stack.train(weights, hostile, seed=4, round=1)
+    torch.testing.assert_close(together[1:], alone[1:], rtol=1e-4, atol=1e-6)
+    assert together[0].isnan().any()
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_a_step_of_the_stack_agrees_with_the_loop_and_a_wrong_one_does_not(batch_size, monkeypatch):
+    plain, training, peers = a_round("cnn", learning_rate=0.001)
+    training = replace(training, batch_size=batch_size)
+    assert disagreement(plain, "fc2", training, peers) < AGREEMENT / 3
+    assert disagreement(plain, "fc2", training, peers[:1]) < AGREEMENT / 3
+    exact = stacked_peers.conv_pool
+    rounded = lambda x, w, b: exact(x, (w * 1024).round() / 1024, b)  # noqa: E731  ten bits
+    monkeypatch.setattr(stacked_peers, "conv_pool", rounded)
+    assert disagreement(plain, "fc2", training, peers) > AGREEMENT
 
 
 @pytest.mark.parametrize("name", ["cnn", "bilstm", "resnet18"])

@@ -17,11 +17,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import sealed
 
 import lff
-from lff import data
-from lff.data import text
 from lff.errors import InputError, RecordError
 from lff.experiments import records
 from lff.experiments import run as runs
@@ -29,9 +26,9 @@ from lff.experiments import store as writing
 from lff.experiments.checkpoints import checkpoint_path, load_checkpoint
 from lff.experiments.processes import deaf_to_interrupts
 from lff.experiments.provenance import origin
-from lff.experiments.store import seal, unseal
+from lff.experiments.store import unseal
 from lff.federation import Federation
-from lff.study import frame, observe, tables
+from lff.study import frame, tables
 
 
 @pytest.fixture
@@ -194,19 +191,6 @@ def test_a_deeply_nested_file_is_no_record(whole, tmp_path):
     path.write_bytes(gzip.compress(b"[" * 100_000, mtime=0))
     with pytest.raises(RecordError, match="not a readable record"):
         records.load(path)
-
-
-def test_a_changed_observation_is_refused_and_one_of_the_first_schema_made_again(tiny, tmp_path):
-    e = lff.experiment("mnist-iid", attackers=20, **tiny)
-    table = observe.components(e, 0, folder=tmp_path)
-    (path,) = (tmp_path / "smoke" / "observations").glob("*.json.gz")
-    content = unseal(path.read_bytes())
-    path.write_bytes(sealed(content | {"schema": 1, "rows": []}))
-    assert observe.components(e, 0, folder=tmp_path).equals(table)
-    content["provenance"]["data"]["source"] = "MNIST"
-    path.write_bytes(seal(content))
-    with pytest.raises(RecordError, match=path.name):
-        observe.components(e, 0, folder=tmp_path)
 
 
 # --- what is missing is said --------------------------------------------------------------------
@@ -393,31 +377,3 @@ def test_checkpoints_take_at_most_a_fiftieth_of_the_time(write, round_, whole, m
         if keeper.due():
             keeper.keep(State())
     assert 0 < written <= 0.02 * now + write
-
-
-# --- the data a record was made from --------------------------------------------------------------
-
-
-def test_a_record_of_another_form_of_the_data_is_said(monkeypatch, tmp_path, caplog, tiny):
-    csv, archive = (
-        text.identity([file.name])
-        for file in (text.IMDB_CSV, text.IMDB_ARCHIVE)
-    )  # fmt: skip
-    e = lff.experiment("imdb", **(tiny | {"data": "real", "rounds": 1}))
-    entry = {"round": 0, "test_error": 0.1, "all_acc": 1, "src_acc": 1, "asr": 0}
-    records.Record(
-        e, [], [entry], {part: [0.1] for part in ("training", "aggregation", "evaluation")},
-        {"data": dict(zip(("source", "checksum"), archive, strict=True))},
-    ).save(tmp_path)  # fmt: skip
-    assert data.at_hand("imdb") is None  # nothing in the cache
-    lff.run(e, folder=tmp_path)
-    assert caplog.text == ""
-    form = data.files.FORMS["imdb"][0][0]
-    small = data.files.File(form.name, form.sha256, 4)
-    monkeypatch.setitem(data.files.FORMS, "imdb", ((small,), (text.IMDB_ARCHIVE,)))
-    home = data.files.home("imdb")
-    home.mkdir(parents=True)
-    (home / form.name).write_text("text")
-    assert data.at_hand("imdb") == csv
-    lff.run(e, folder=tmp_path)
-    assert f"{e.id} was made from {archive[0]}, but the cache holds {csv[0]}" in caplog.text

@@ -65,6 +65,34 @@ def some_comparison():
     )
 
 
+def some_foolsgold(cases=(paper.ODD_ATTACKS, paper.EQUAL)):
+    """Ten peers, of whom the last has half of all weight where she is odd."""
+    odd = {paper.ODD_ATTACKS: 9.0, paper.EQUAL: 1.0}
+    similarities = {"attacker-honest": 0.5, "honest-honest": 0.25}
+    return pd.concat(
+        [
+            rounds_of("mnist-iid", "foolsgold", 40.0, seed, src_acc=[0.1, 0.8]).assign(
+                case=case, id=f"{case}{seed}", weights_by_peer=[[1.0] * 8 + [0, odd[case]]] * 2,
+                noted=[{"similarities": similarities}] * 2,
+            )
+            for case in cases for seed in (0, 1)
+        ]
+    )  # fmt: skip
+
+
+def draw_seeds():
+    """LFighter saves seed 0, dropping all attackers, and loses seed 1, dropping honest peers."""
+    rounds = pd.concat(
+        [
+            *[rounds_of("mnist-mild", "fedavg", 0.0, s, src_acc=[0.5, 0.9]) for s in (0, 1)],
+            rounds_of(seed=0, src_acc=[0.5, 0.9], dropped=[(0, 0), (4, 0)]),
+            rounds_of(seed=1, src_acc=[0.5, 0.0], dropped=[(0, 0), (0, 3)]),
+        ]
+    )
+    last = rounds[rounds["round"] == 1]
+    return figures.saved_and_lost(rounds, CAPTION, runs=last)
+
+
 DRAWN = {
     "class_shares": lambda: figures.class_shares(some_counts(), CAPTION),
     "components": lambda: figures.components(some_points(), CAPTION),
@@ -73,9 +101,12 @@ DRAWN = {
     ),
     "dropped_by_round": lambda: figures.dropped_by_round(some_rounds(), CAPTION),
     "magnitudes": lambda: figures.magnitudes(some_rounds(), CAPTION),
+    "odd_peer": lambda: figures.odd_peer(some_foolsgold(), CAPTION),
     "paper_against_ours": lambda: figures.paper_against_ours(some_comparison(), CAPTION),
+    "profiles": lambda: figures.profiles(some_runs(benchmarks=("mnist-iid",)), CAPTION),
     "robustness": lambda: figures.robustness(some_runs(benchmarks=("mine",)), CAPTION),
     "runtime": lambda: figures.runtime(some_runs(), CAPTION),
+    "saved_and_lost": draw_seeds,
     "stability": lambda: figures.stability(some_rounds(), CAPTION),
 }
 
@@ -312,3 +343,43 @@ def test_ranges_of_seeds_are_drawn_beside_the_papers_numbers():
     middle = 100 * (here["src_acc_ours"] - here["src_acc_paper"]).median()
     assert panel.get_title().endswith(f"median difference {middle:+.0f}")
     assert "36 of 108 cells" in figure.get_supxlabel()
+
+
+def test_a_profile_is_of_the_cells_that_all_methods_share():
+    """The median keeps 90 of 90 and 45 of 90: all of one run, half of the other."""
+    given = runs(
+        *[("mnist-iid", "fedavg", 0.0, s) for s in (0, 1)],
+        *[("mnist-iid", d, 30.0, s) for d in ("fedavg", "median") for s in (0, 1)],
+        ("mnist-iid", "fedavg", 50.0, 0),
+        src_acc=[0.9, 0.9, 0.0, 0.0, 0.9, 0.45, 0.9],
+    )
+    figure = figures.profiles(given, CAPTION)
+    assert "1 cells, 4 attacked runs" in figure.get_supxlabel()  # 50% has FedAvg alone
+    (median,) = (line for line in figure.axes[0].lines if line.get_label() == "Median")
+    share = dict(zip(median.get_xdata(), median.get_ydata(), strict=True))
+    assert (share[0], share[50], share[100]) == (100, 100, 50)
+    assert share[50.5] == 50
+    nothing = figures.profiles(given[:0], CAPTION)
+    assert not nothing.axes[0].get_legend()
+
+
+def test_the_odd_peer_is_drawn_case_by_case():
+    figure = figures.odd_peer(some_foolsgold(), CAPTION)
+    weight = next(ax for ax in figure.axes if "last peer" in ax.get_ylabel())
+    shares = sorted({round(y) for line in weight.lines for y in line.get_ydata()})
+    assert shares == [11, 53]  # 1 of 9, 9 of 17
+    crosses = [line for ax in figure.axes for line in ax.lines if line.get_marker() == "x"]
+    released = paper.released_foolsgold()[paper.ODD_ATTACKS]["src_acc"]
+    assert any(list(line.get_ydata()) == released for line in crosses)
+    assert [ax.get_title() for ax in figure.axes if ax.get_title()] == [
+        paper.ODD_ATTACKS, paper.EQUAL,
+    ]  # fmt: skip
+
+
+def test_seeds_are_saved_or_lost_and_sorted_by_it():
+    figure = draw_seeds()
+    curves, strips = figure.axes[:2]
+    assert curves.get_title() == "class lost in 1 of 2 seeds"
+    cells = strips.collections[0].get_array().reshape(2, 2)
+    assert cells.tolist() == [[0, 100], [0, -50]]  # 4 of 4 attackers; 3 of 6 honest peers
+    assert [label.get_text() for label in strips.get_yticklabels()] == ["0", "1"]

@@ -151,16 +151,3 @@ def test_without_a_record_there_are_columns_without_rows(recorded):
 def test_a_mistyped_scale_is_an_error():
     with pytest.raises(InputError, match="laptop"):
         frame.rounds(scale="lptop")
-
-
-def test_looks_inside_a_round_carry_their_experiments():
-    looks = []
-    for seed in (0, 1):
-        table = pd.DataFrame({"view": ["whole"], "silhouette": [seed / 2]})
-        table.attrs = {"data_source": "made up", "round": 1}
-        looks.append((lff.experiment("imdb", scale="smoke", seed=seed), table))
-    seen = frame.observations(looks)
-    assert seen["seed"].tolist() == [0, 1]
-    assert seen["silhouette"].tolist() == [0, 0.5]
-    assert set(seen["observed_round"]) == {1}
-    assert frame.observations([]).empty

@@ -15,13 +15,13 @@ import pytest
 import lff
 from lff.errors import InputError, TrainingError
 from lff.experiments.scales import PAPER_DEFENSES
-from lff.study import figures, frame, notebook, observe, tables
-from lff.study.notebook import Parameters, Work, declared, in_every_seed, parameters, source
+from lff.study import figures, frame, notebook, tables
+from lff.study.notebook import Parameters, declared, in_every_seed, listed_runs, parameters, source
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
-    "00_tour", "01_setup", "02_gradients", "03_pca", "04_robustness", "05_stability",
-    "06_runtime", "07_paper_vs_ours",
+    "00_tour", "02_setup", "03_gradients", "04_pca", "05_robustness", "06_stability",
+    "07_runtime", "08_paper_vs_ours",
 ]  # fmt: skip
 
 
@@ -57,13 +57,20 @@ class TestNotebook:
         tagged = [c for c in code_cells(path) if "parameters" in c.metadata.get("tags", [])]
         assert len(tagged) == 1
         values = {}
-        exec(tagged[0].source, {"__builtins__": {}}, values)
-        assert values["scale"] == "smoke"
+        exec(tagged[0].source, {}, values)
+        assert values.pop("os", os) is os
+        assert values["scale"] == os.environ["LFF_SCALE"] == "smoke"
         assert values["seeds"] == [0]
         assert all(isinstance(v, str | int | float | list) for v in values.values())
         assert list(values) == declared(path)
         assert vars(Parameters()).items() >= values.items()  # the same defaults
         assert ":" not in re.sub(r'"[^"]*"', "", tagged[0].source)  # no annotations
+
+    def test_starts_at_the_scale_a_person_wants(self, path, monkeypatch):
+        monkeypatch.delenv("LFF_SCALE")
+        values = {}
+        exec(source(path, "parameters"), {}, values)
+        assert values["scale"] == Parameters().scale == "quick"
 
     def test_one_cell_after_the_parameters_lists_the_runs(self, path):
         tags = [cell.metadata.get("tags", []) for cell in code_cells(path)]
@@ -109,8 +116,8 @@ def test_every_figure_function_is_used_by_some_notebook():
 # --- what the notebooks list ---------------------------------------------------------------------
 
 
-def listed(name: str, **given) -> Work:
-    return Work.of(NOTEBOOKS[NAMES.index(name)], given)
+def listed(name: str, **given) -> list:
+    return listed_runs(NOTEBOOKS[NAMES.index(name)], given)
 
 
 def cells(runs) -> set[tuple]:
@@ -119,53 +126,59 @@ def cells(runs) -> set[tuple]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_are_of_the_given_scale_and_seeds(name):
-    work = listed(name, scale="quick", seeds=[3, 4])
-    assert work.runs or work.observed or name == "01_setup"
-    assert {(e.scale, e.seed) for e in work.runs + work.observed} <= {("quick", 3), ("quick", 4)}
+    runs = listed(name, scale="quick", seeds=[3, 4])
+    assert runs or name == "02_setup"
+    assert {(e.scale, e.seed) for e in runs} <= {("quick", 3), ("quick", 4)}
 
 
 def test_the_extra_ratios_of_the_figures_are_listed_and_judged():
     """The quick grid has neither 10% anywhere nor 30% of MNIST; two notebooks show them."""
     grid = cells(lff.grid(scale="quick"))
-    assert cells(listed("04_robustness", scale="quick").runs) == grid
-    gradients = cells(listed("02_gradients", scale="quick").runs)
+    ceiling = {(b, "oracle", r) for b, _, r in grid if r}
+    assert cells(listed("05_robustness", scale="quick")) == grid | ceiling
+    gradients = cells(e for e in listed("03_gradients", scale="quick") if not e.hooks)
     assert gradients == {(b, "fedavg", r) for b in ("mnist-iid", "cifar10-mild") for r in (10, 30)}
-    extra = cells(listed("05_stability", scale="quick").runs) - grid
+    extra = cells(listed("06_stability", scale="quick")) - grid
     assert extra == {("mnist-extreme", d, 30.0) for d in PAPER_DEFENSES}
-    assert cells(listed("07_paper_vs_ours", scale="quick").runs) == grid | gradients | extra
+    judged = [e for e in listed("08_paper_vs_ours", scale="quick") if not e.hooks]
+    assert cells(judged) == grid | gradients | extra | ceiling
 
 
 def test_aggregation_is_timed_with_the_papers_resnet18():
     """At laptop it is narrower in the grid: there, and only there, the whole runs for itself."""
-    assert listed("06_runtime", scale="quick").runs == lff.grid(scale="quick")
-    grid, runs = lff.grid(scale="laptop"), listed("06_runtime", scale="laptop").runs
+    assert listed("07_runtime", scale="quick") == lff.grid(scale="quick")
+    grid, runs = lff.grid(scale="laptop"), listed("07_runtime", scale="laptop")
     beside = [e for e in runs if e not in grid]
     assert set(runs) == {*grid, *beside}
     assert {(e.width, e.rounds) for e in beside} == {(0, 3)}
     wanted = {(b, d, 30.0) for b in ("cifar10-iid", "cifar10-mild") for d in PAPER_DEFENSES}
     assert cells(beside) == wanted
     assert len(beside) == len(wanted)
-    assert set(beside) <= set(listed("07_paper_vs_ours", scale="laptop").runs)
+    assert set(beside) <= set(listed("08_paper_vs_ours", scale="laptop"))
 
 
-def test_a_good_and_a_bad_update_are_of_the_papers_resnet18():
-    for name in ("02_gradients", "07_paper_vs_ours"):
-        seen = listed(name, scale="laptop").observed
-        assert [e.width for e in seen if e.source_class == 3 and e.target_class == 5] == [0]
+def test_gradients_of_the_large_model_are_of_the_papers_resnet18():
+    """At every scale; and what is looked at is judged."""
+    judged = listed("08_paper_vs_ours", scale="laptop")
+    for name, hook in (("03_gradients", "good_and_bad"), ("04_pca", "views")):
+        seen = [e for e in listed(name, scale="laptop") if e.hooks == hook]
+        assert seen
+        assert {e.width for e in seen} == {0}
+        assert set(seen) <= set(judged)
 
 
 def test_a_selection_is_not_left():
     imdb = {"scale": "quick", "benchmarks": ["imdb"]}
     for name in NAMES[4:]:
-        assert {e.benchmark for e in listed(name, **imdb).runs} == {"imdb"}
+        assert {e.benchmark for e in listed(name, **imdb)} == {"imdb"}
     ours = {"scale": "quick", "defenses": ["lfighter"], "ratios": [30]}
-    assert cells(listed("07_paper_vs_ours", **ours).runs) == {
+    assert cells(listed("08_paper_vs_ours", **ours)) == {
         (b, "lfighter", 30.0) for b in lff.experiments.benchmarks.BENCHMARKS
     }
 
 
 def test_a_notebook_that_is_not_there_cannot_be_read():
-    with pytest.raises(InputError, match=r"unknown notebook '4_robustness'.*mean '04_robustness'"):
+    with pytest.raises(InputError, match=r"unknown notebook '4_robustness'.*mean '05_robustness'"):
         Parameters().listed_in("4_robustness")
 
 
@@ -174,9 +187,9 @@ def test_what_is_no_experiment_is_no_run(tmp_path):
     path = tmp_path / "mine.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=tagged), path)
     with pytest.raises(InputError, match="must list experiments, not 'mnist-iid'"):
-        Work.of(path, {})
+        listed_runs(path, {})
     nbformat.write(nbformat.v4.new_notebook(), path)  # of somebody who lists nothing
-    assert Work.of(path, {"scale": "quick"}) == Work([], [])
+    assert listed_runs(path, {"scale": "quick"}) == []
 
 
 def test_other_seeds_are_those_recorded_of_the_same_cells(tiny):
@@ -263,7 +276,7 @@ def test_wrong_parameters_are_refused(given, message):
         parameters({"scale": "smoke", "seeds": [0], **given})
 
 
-@pytest.mark.parametrize(("name", "given"), [("06_runtime", "ratioss"), ("01_setup", "ratios")])
+@pytest.mark.parametrize(("name", "given"), [("07_runtime", "ratioss"), ("02_setup", "ratios")])
 def test_papermill_fails_on_a_parameter_the_notebook_does_not_declare(name, given, tmp_path):
     """Mistyped, or only another notebook's: papermill itself would only warn."""
     command = f"-m papermill notebooks/{name}.ipynb {tmp_path / 'out.ipynb'} -p {given} [30]"
@@ -284,13 +297,20 @@ def test_papermill_fails_on_a_parameter_the_notebook_does_not_declare(name, give
 
 def test_with_compute_off_only_what_is_recorded_is_there(tiny):
     runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
-    with pytest.raises(InputError, match="none of the 2 runs is recorded at scale 'smoke'"):
-        Parameters(compute=False).run(runs)
+    assert Parameters(compute=False).run(runs).empty
     lff.run(runs[0], progress=False)
     rounds = Parameters(compute=False).run(runs)
     assert set(rounds["id"]) == {runs[0].id}
     assert rounds.attrs["missing"] == [runs[1].id]
     assert set(Parameters().run(runs)["id"]) == {e.id for e in runs}
+
+
+def test_with_compute_off_every_recorded_seed_is_asked_for(tiny):
+    smoke = lff.experiment("mnist-iid", scale="smoke", rounds=1, seed=5)
+    lff.run(smoke, progress=False)
+    cell = {"benchmarks": ["mnist-iid"], "defenses": ["fedavg"], "attackers": [0], "rounds": 1}
+    assert [e.seed for e in Parameters().grid(**cell)] == [0]
+    assert [e.seed for e in Parameters(compute=False).grid(**cell)] == [0, 5]
 
 
 def test_a_failed_run_is_said_and_the_others_are_shown(tiny, caplog):
@@ -303,16 +323,6 @@ def test_a_failed_run_is_said_and_the_others_are_shown(tiny, caplog):
     assert "1000000" in caplog.text
     with pytest.raises(TrainingError, match=f"all 1 runs failed, the last: {bad.id}: .*"):
         Parameters(device="cpu").run([bad])
-
-
-def test_with_compute_off_nothing_new_is_observed(tiny):
-    one, two = (lff.experiment("mnist-iid", attackers=30, seed=seed, **tiny) for seed in (0, 1))
-    seen = observe.components(one)
-    shown = Parameters(compute=False).observe(observe.components, [one, two])
-    assert set(shown["id"]) == {one.id}
-    assert shown["pc1"].tolist() == seen["pc1"].tolist()
-    assert Parameters(compute=False).observe(observe.good_and_bad, [one]).empty
-    assert set(Parameters().observe(observe.components, [one, two])["id"]) == {one.id, two.id}
 
 
 def test_a_table_is_written_in_three_forms_with_its_caption(tiny, own_folders):
@@ -349,7 +359,8 @@ def test_a_figure_is_written_as_picture_and_numbers(tiny, own_folders):
     runs = lff.grid(["mnist-iid"], ["fedavg"], [0, 30], **tiny)
     p = Parameters()
     rounds = p.run(runs)
-    figure = p.figure(figures.magnitudes(rounds, p.caption(runs)), "name", rounds)
+    figure = p.figure(figures.magnitudes, rounds, "name", of=runs)
+    assert figure.get_supxlabel().startswith(p.caption(runs))
     stem = own_folders / "lff_figures" / "smoke" / "name"
     assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
@@ -357,8 +368,16 @@ def test_a_figure_is_written_as_picture_and_numbers(tiny, own_folders):
     assert written["relevant"].tolist() == pytest.approx(rounds["relevant"].tolist())
     assert not {"saw", "dropped", "confusion"} & set(written)
     before = stem.with_suffix(".png").read_bytes()
-    p.figure(figure, "name", rounds)
+    p.figure(figures.magnitudes, rounds, "name", of=runs)
     assert stem.with_suffix(".png").read_bytes() == before
+
+
+def test_without_a_run_there_is_a_word_instead_of_a_figure(tiny, own_folders):
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0, 30], **tiny)
+    nothing = frame.rounds(runs)
+    said = Parameters().figure(figures.magnitudes, nothing, "name", of=runs)
+    assert said == "name: none of 2 runs recorded at scale smoke"
+    assert not (own_folders / "lff_figures").exists()
 
 
 def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
@@ -378,15 +397,14 @@ def test_nbval_alone_works_in_folders_of_its_session(tmp_path):
     )
     line = next(line for line in done.stdout.splitlines() if line.startswith("SEEN "))
     seen = json.loads(line.removeprefix("SEEN "))
-    assert "07_paper_vs_ours.ipynb::Cell 1" in done.stdout
+    assert "08_paper_vs_ours.ipynb::Cell 1" in done.stdout
     for name, folder in mine.items():
         assert not seen[name].startswith(folder), name
 
 
-def test_the_readme_maps_every_product_to_the_notebook_that_makes_it():
+def test_the_map_names_every_product_to_the_notebook_that_makes_it():
     """Each file in the map is saved by the notebook of its row, and every product is in the map."""
-    readme = (NOTEBOOKS[0].parents[1] / "README.md").read_text()
-    study = readme.split("## The study")[1].split("\n## ")[0]
+    study = (NOTEBOOKS[0].parents[1] / "docs" / "study.md").read_text()
     rows = [line.split(" | ") for line in study.splitlines() if re.match(r"\|.*\d\d_\w+.*\|", line)]
     assert len(rows) >= 12
     mapped = set()
@@ -408,6 +426,7 @@ def saved_by(path: Path) -> list[str]:
     """The names under which a notebook saves its tables and figures; a family by its beginning."""
     trees = [ast.parse(cell.source) for cell in code_cells(path)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    saving = [c.args[1] for c in calls if ast.unparse(c.func) in ("p.table", "p.figure")]
+    place = {"p.table": 1, "p.figure": 2}
+    saving = [c.args[place[f]] for c in calls if (f := ast.unparse(c.func)) in place]
     names = [name.values[0] if isinstance(name, ast.JoinedStr) else name for name in saving]
     return [name.value for name in names]

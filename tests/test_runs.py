@@ -19,7 +19,7 @@ from lff.experiments.code import fingerprint
 from lff.experiments.provenance import origin
 from lff.experiments.scales import PAPER_DEFENSES
 from lff.federation import Federation
-from lff.study import frame, observe, tables
+from lff.study import frame, tables
 
 
 class KilledError(BaseException):
@@ -89,9 +89,7 @@ def test_a_run_trains_the_resnet18_of_its_width(tmp_path):
     assert one.digest == two.digest
     assert records.find(e, tmp_path / "one").digest == one.digest
     assert records.find(e.replace(width=0), tmp_path / "one") is None
-    look = observe.components(e, 0, folder=tmp_path)
-    assert look.equals(observe.components(e, 0, folder=tmp_path))
-    caption = tables.caption(frame.observations([(e, look)]), "smoke")
+    caption = tables.caption(frame.rounds([e], folder=tmp_path / "one"), "smoke")
     assert "ResNet18 of 4 channels" in caption
 
 

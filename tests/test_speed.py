@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pretended_gpu import CUDA, pretended_gpu
 
+from lff.cli import main
+from lff.fast.stacked import AGREEMENT, Stacked
 from lff.models import FlatModel
 from lff.training import LocalTraining, Loop
-from speed import aggregation, checkpoint, common, flower, goals, textbook, training
+from speed import aggregation, checkpoint, common, device, flower, goals, growth, textbook, training
 
 DISTINCT = set(aggregation.DEFENSES) - {"oracle"}  # it drops whom LFighter drops here
 
@@ -134,6 +137,82 @@ def test_where_flower_is_not_installed_a_line_says_so(monkeypatch):
     monkeypatch.setattr(flower, "CONTESTANTS", {"Flower": ("play_flower", "nowhere/python")})
     report = flower.run(quick=True)
     assert "Flower is not measured" in report.notes[0]
+
+
+def test_the_cost_of_more_peers_updates_and_records_is_measured():
+    peers, rules, loaded = growth.run(quick=True).tables.values()
+    assert [row["peers"] for row in peers] == [2, 4]
+    assert all(row["ms for each peer"] > 0 for row in peers)
+    assert {row["rule"] for row in rules} == {*aggregation.DEFENSES} - {"repeated_median"}
+    assert [row["updates"] for row in rules if row["rule"] == "median"] == [5, 10]
+    assert (loaded[0]["records"], loaded[0]["rounds"]) == (3, 36)
+
+
+def test_updates_that_do_not_fit_the_memory_are_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(growth, "free_memory", lambda: 1 << 20)
+    report = growth.run(quick=True)
+    assert report.tables["Rules: updates of 11.2M entries, one thread"][0]["updates"] == 5
+    assert any("10 updates were left out" in note for note in report.notes)
+
+
+def test_every_rule_takes_little_memory_beside_the_updates():
+    """At most twice the updates' own size: 200 updates of 21,840 entries, where what does not grow
+    (blocks of 4 MiB) still weighs."""
+    rows = growth.rules("cnn", 200, passes=1)
+    if rows[0]["x own size"] is None:
+        pytest.skip("the system does not tell")
+    assert {row["rule"]: row["x own size"] for row in rows if row["x own size"] > 2} == {}
+
+
+def test_a_device_is_measured_by_the_command_line(tmp_path, capsys):
+    file = tmp_path / "speed.json"
+    assert main(["speed", "--device", "cpu", "--quick", "--file", str(file)]) == 0
+    saved = json.loads(file.read_text())
+    found = [(row["model"], row["engine"]) for row in saved["rounds"]]
+    assert found == [
+        ("cnn", "loop"), ("cnn", "stacked"), ("resnet18", "loop"), ("bilstm", "loop")
+    ]  # fmt: skip
+    for row in saved["rounds"]:
+        assert row["training (s)"] > 0
+        assert row["the paper's round (s)"] > row["training (s)"]
+    assert saved["stack apart from the loop"] < AGREEMENT
+    assert "| cnn | stacked |" in capsys.readouterr().out
+
+
+def test_a_gpu_is_measured_and_what_fails_there_is_said(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device, "ENGINES", {"cnn": ("stacked", "loop")})
+    tiny = replace(training.MNIST, peers=3, examples=6)
+    with pretended_gpu():
+        row = device.measure(tiny, "stacked", CUDA, test_examples=5)
+        assert (row["engine"], row["MiB"]) == ("stacked", 1)
+        assert device.apart(CUDA) < AGREEMENT
+        monkeypatch.setattr(Stacked, "train", fail)
+        assert device.apart(CUDA) == "failed: CUDA out of memory"
+        assert device.measure(tiny, "stacked", CUDA, test_examples=5)["engine"] == "loop"
+        monkeypatch.setattr(device.Federation, "play_round", fail)
+        row = device.measure(tiny, "loop", CUDA, test_examples=5)
+        assert row == {"model": "cnn", "engine": "loop", "failed": "CUDA out of memory"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--file", "nowhere/x.json"], "no folder 'nowhere' to write x.json to"),
+    ],
+)
+def test_mistakes_in_what_to_measure_are_told(arguments, message, capsys):
+    assert main(["speed", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_the_repository_the_command_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr("lff.paths.checkout_dir", lambda: None)
+    assert main(["speed", "--quick"]) == 2
+    assert "lff speed needs the repository" in capsys.readouterr().err
 
 
 def test_contestants_take_turns_and_the_slow_sit_out():

@@ -147,12 +147,10 @@ def test_what_was_kept_of_the_source_class():
     assert table["lost"].tolist() == [False, False, True, False, pd.NA, pd.NA, pd.NA]
 
 
-def test_two_yardsticks_of_a_seed_are_refused_unless_of_two_scales():
+def test_two_yardsticks_of_a_seed_are_refused():
     runs = runs_of("mnist-mild", ("fedavg", 0, 0, 0.8), ("fedavg", 0, 0, 0.9))
     with pytest.raises(InputError, match="twice"):
         statistics.against_unattacked(runs)
-    both = statistics.against_unattacked(runs.assign(scale=["laptop", "paper"]))
-    assert both["unattacked"].tolist() == [0.8, 0.9]
 
 
 def scores(**by_benchmark: list[float]) -> pd.DataFrame:

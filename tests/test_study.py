@@ -16,8 +16,7 @@ import lff
 from lff.cli import main
 from lff.errors import InputError
 from lff.experiments.records import find
-from lff.study import observe, runner
-from lff.study.notebook import Parameters, Work
+from lff.study import runner
 from lff.study.runner import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
@@ -115,19 +114,19 @@ def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
 @pytest.mark.parametrize(
     ("names", "parameters", "message"),
     [
-        (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '04_robustness'"),
+        (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '05_robustness'"),
         ([], {"benchmark": ["imdb"]}, "parameter of 8 notebooks 'benchmark'.*mean 'benchmarks'"),
         (
-            ["01_setup"],
+            ["02_setup"],
             {"ratios": [30]},
-            "parameter of 01_setup 'ratios'; choose from: scale, seeds",
+            "parameter of 02_setup 'ratios'; choose from: scale, seeds",
         ),
         ([], {"ratios": [-3]}, "attackers must be between 0 and 100 percent, not -3"),
         ([], {"scale": "big"}, "unknown scale 'big'"),
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(names, parameters, message, monkeypatch):
-    monkeypatch.setattr(Work, "of", None)
+    monkeypatch.setattr(runner, "listed_runs", None)
     with pytest.raises(InputError, match=message):
         run_study(names, PARAMETERS | parameters)
 
@@ -148,7 +147,7 @@ def test_without_papermill_it_says_what_to_install():
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("LFF_STUDY", str(tmp_path / "file" / "study"))
-    assert main(["study", "--scale", "smoke", "01_setup"]) == 2
+    assert main(["study", "--scale", "smoke", "02_setup"]) == 2
     assert str(tmp_path / "file" / "study" / "smoke") in capsys.readouterr().err
 
 
@@ -175,22 +174,33 @@ def test_the_runs_of_all_notebooks_come_first_and_are_counted(folder, tiny, caps
     assert "no run is missing" in capsys.readouterr().err
 
 
-def test_without_computing_nothing_is_run(folder, tiny):
+def test_the_report_opens_with_what_came_of_it(folder, own_folders):
+    """A picture and a table that the notebook has saved under names that are shown first."""
+    drawn = "Path(os.environ['LFF_FIGURES'], 'smoke')"
+    write_notebook(
+        folder / "00_one.ipynb",
+        "import os\nfrom pathlib import Path\n"
+        f"there = {drawn}\nthere.mkdir(parents=True)\n"
+        "(there / 'saved_and_lost.png').write_bytes(b'picture')\n"
+        "(there / 'claims_by_subject.csv').write_text('about,holds\\nLFighter,3\\n')",
+    )
+    page = run_study([], PARAMETERS).report.read_text()
+    first, rest = page.index('id="first"'), page.index('<section id="00_one"')
+    assert first < page.index("data:image/png;base64,cGljdHVyZQ==") < rest
+    assert first < page.index("<td>LFighter</td>") < rest
+
+
+def test_without_computing_only_what_has_a_record_is_drawn(folder, tiny):
     write_notebook(folder / "00_one.ipynb", runs=listing(tiny, runs=[0]))
-    outcome = run_study([], PARAMETERS | {"compute": False})
-    assert outcome.executed == ["00_one"]
+    write_notebook(folder / "01_two.ipynb", runs=listing(tiny, runs=[0, 1]))
+    said = []
+    nothing = run_study([], PARAMETERS | {"compute": False}, say=said.append)
+    assert (nothing.executed, nothing.left_out) == ([], ["00_one", "01_two"])
+    assert "00_one left out: none of its runs is recorded at scale smoke" in said
     assert find(lff.experiment("mnist-iid", **tiny)) is None
-
-
-def test_observations_are_foreseen_until_they_are_made(folder, tiny):
-    path = folder / "00_one.ipynb"
-    write_notebook(path, runs=listing(tiny, observed=[0]))
-    work = Work.of(path, PARAMETERS)
-    assert work.runs == []
-    assert runner._observing(path, work, Parameters()) > 0
-    assert runner._observing(path, work, Parameters(compute=False)) == 0
-    observe.components(work.observed[0], device="cpu")
-    assert runner._observing(path, work, Parameters()) == 0
+    lff.run(lff.experiment("mnist-iid", seed=1, **tiny), progress=False)
+    some = run_study([], PARAMETERS | {"compute": False})
+    assert (some.executed, some.left_out) == (["01_two"], ["00_one"])
 
 
 def test_a_killed_study_goes_on_where_it_was(folder, tiny, own_folders):

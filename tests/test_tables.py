@@ -7,7 +7,6 @@ from frames import rounds_of, runs
 
 import lff
 from lff.study import paper, tables
-from lff.study.frame import observations
 
 NAN = float("nan")
 
@@ -148,13 +147,12 @@ def test_data_sets_and_models_are_counted():
 
 
 def test_silhouettes_are_a_row_per_benchmark():
-    looks = []
-    for benchmark, seed, score in (("imdb", 0, 0.2), ("imdb", 1, 0.4), ("mnist-iid", 0, None)):
-        e = lff.experiment(benchmark, scale="smoke", seed=seed)
-        table = pd.DataFrame({"view": ["whole"] * 3, "silhouette": [score] * 3})
-        table.attrs = {"data_source": "made up", "round": 0}
-        looks.append((e, table))
-    table = tables.silhouettes(observations(looks))
+    rows = []
+    for benchmark, seed, score in (("imdb", 0, 0.2), ("imdb", 1, 0.4), ("mnist-iid", 0, NAN)):
+        name = f"{benchmark}{seed}"
+        rows += [(name, benchmark, seed, 0, "whole", score)] * 3  # one row per update
+    columns = ["id", "benchmark", "seed", "round", "view", "silhouette"]
+    table = tables.silhouettes(pd.DataFrame(rows, columns=columns))
     assert list(table.index) == ["MNIST-iid", "IMDB"]
     assert part(table, "IMDB", "whole") == pytest.approx([0.3, 0.2, 0.4, 2])
     assert tables.to_text(table).loc["MNIST-iid", "whole"] == "--"
@@ -202,26 +200,21 @@ def test_larger_magnitudes_are_a_percentage_of_rounds():
     assert part(table, ("IMDB", 10), table.columns[0]) == [62.5, 50, 75, 2]
 
 
-def test_robust_and_lost_are_judged_seed_by_seed_against_the_same_seed():
-    """Seed 0 loses 5 points, seed 1 20, seed 4 70 of 80; seed 2 has no run without attack, and
-    seed 3 never learned."""
+def test_lost_is_counted_over_seeds_against_the_same_seed():
+    """Seed 4 keeps 30 of 80; seed 2 has no run without attack, and seed 3 never learned."""
     given = runs(
         *[("imdb", "fedavg", 0.0, s) for s in (0, 1, 3, 4)],
         *[("imdb", "lfighter", 30.0, s) for s in range(5)],
         ("imdb", "fedavg", 30.0, 1),
-        src_acc=[0.9, 0.8, 0.1, 0.8, 0.85, 0.60, 0.90, 0.10, 0.10, 0.30],
-        asr=[0.05] * 4 + [0.10, 0.05, 0.05, 0.05, 0.05, 0.65],
+        src_acc=[0.9, 0.8, 0.1, 0.8, 0.85, 0.60, 0.90, 0.10, 0.30, 0.10],
     )
-    table = tables.saved(given)
-    row = table.loc[("IMDB", 30)]
-    assert (row["robust in seeds"], row["lost in seeds"]) == ("1 of 3", "1 of 3")
-    assert part(table, ("IMDB", 30), "Src-Acc (%)") == pytest.approx([51, 10, 90, 5])
-    assert part(table, ("IMDB", 30), "Src-Acc lost (points)") == pytest.approx([23.75, 0, 70, 4])
-    assert part(table, ("IMDB", 30), "Src-Acc lost by FedAvg (points)") == pytest.approx(
-        [50, 50, 50, 1]
-    )
-    flipped = given.assign(asr=given["asr"] + 0.2 * (given["attackers"] > 0))
-    assert tables.saved(flipped).loc[("IMDB", 30), "robust in seeds"] == "0 of 3"
+    asked = lff.grid(["imdb"], ["median"], [0, 30, 50], scale="smoke")
+    table = tables.lost(given, asked)
+    assert list(table.columns) == ["FedAvg", "Median", "LFighter"]
+    assert table.loc[("IMDB", 30), "LFighter"] == "1 of 3 (1 to 91%)"
+    assert table.loc[("IMDB", 30), "FedAvg"] == "1 of 1 (3 to 100%)"
+    assert table["Median"].isna().all()  # asked for, not run
+    assert table.loc[("IMDB", 50)].isna().all()
 
 
 def test_of_ten_classes_less_is_enough_to_have_learned():
@@ -231,19 +224,57 @@ def test_of_ten_classes_less_is_enough_to_have_learned():
         *[("cifar10-iid", "lfighter", 30.0, s) for s in (0, 1)],
         src_acc=[0.41, 0.27, 0.38, 0.38],
     )
-    assert tables.saved(given).loc[("CIFAR10-iid", 30), "robust in seeds"] == "1 of 1"
+    assert tables.lost(given).loc[("CIFAR10-iid", 30), "LFighter"].startswith("0 of 1")
 
 
-def test_robust_seeds_stand_in_a_column_per_ratio():
-    """Without a run of FedAvg without attack nothing can be said of MNIST-iid."""
+def test_methods_are_paired_by_seed():
+    """Ahead by 10, 20 and 60 points in the seeds that both have; the median alone loses seed 2."""
     given = runs(
-        ("imdb", "fedavg", 0.0, 0), ("imdb", "lfighter", 10.0, 0), ("imdb", "lfighter", 50.0, 0),
-        ("mnist-iid", "lfighter", 10.0, 0), src_acc=[0.9, 0.85, 0.60, 0.9],
+        *[("imdb", "fedavg", 0.0, s) for s in range(3)],
+        *[("imdb", "lfighter", 40.0, s) for s in range(4)],
+        *[("imdb", "median", 40.0, s) for s in range(3)],
+        ("imdb", "foolsgold", 40.0, 0),
+        src_acc=[0.9] * 3 + [0.9, 0.8, 0.8, 0.1] + [0.8, 0.6, 0.2] + [0.5],
+    )
+    table = tables.paired(given)
+    assert list(table.index) == [("IMDB", 40, "Median")]  # FoolsGold has one seed
+    row = table.iloc[0]
+    assert (row["seeds"], row["Src-Acc ahead (points)"]) == (3, pytest.approx(30))
+    assert row["from"] == pytest.approx(10)  # of three pairs the resamples reach both ends
+    assert row["to"] == pytest.approx(60)
+    assert (row["lost by LFighter alone"], row["lost by the other alone"], row["p"]) == (0, 1, 1)
+    assert tables.paired(given, "median").iloc[0]["Src-Acc ahead (points)"] == pytest.approx(-30)
+
+
+def test_detectors_are_means_over_the_rounds_that_have_an_answer():
+    """Peers 0 to 3 attack: first two of them and one honest peer are dropped, then nobody."""
+    given = rounds_of(dropped=[(2, 1), (0, 0)]).assign(
+        peer_ids=[list(range(10))] * 2, attacker_ids=[[0, 1, 2, 3]] * 2,
+        dropped=[[0, 1, 9], []], scores_by_peer=[None, [4.0] * 4 + [1.0] * 6],
     )  # fmt: skip
-    table = tables.robust_by_ratio(tables.saved(given))
-    assert list(table.columns) == ["robust at 10%", "robust at 50%"]
-    assert list(table.loc["IMDB"]) == ["1 of 1", "0 of 1"]
-    assert table.loc["MNIST-iid"].isna().all()
+    table = tables.detectors(pd.concat([given, given.assign(attackers=0.0, id="calm")]))
+    assert list(table.index) == [("MNIST-Mild", 40, "LFighter")]
+    row = table.iloc[0]
+    assert row["precision (%)"] == pytest.approx(200 / 3)
+    assert row["recall (%)"] == 25
+    assert row["AUC (%)"] == 100
+
+
+def test_classes_of_extreme_are_views_of_their_own():
+    """Good updates of class c lie at (c, 0), the bad ones at the target's place: classes are
+    perfect clusters, the bad among those of the target, and apart from those of the source."""
+    one = {"view": "relevant neurons", "distribution": "extreme", "id": "x", "round": 3,
+           "source_class": 7, "target_class": 1}  # fmt: skip
+    spread = [(c, False, c, 0.001 * k) for c in range(10) for k in range(3)]
+    spread += [(7, True, 1, 0.001 * k) for k in range(3)]
+    points = pd.DataFrame(
+        [{**one, "class_held": c, "bad": bad, "pc1": float(x), "pc2": y, "silhouette": 0.0}
+         for c, bad, x, y in spread]
+    )  # fmt: skip
+    found = tables.silhouettes_of_classes(points).set_index("view")["silhouette"]
+    assert found["classes"] > 0.99
+    assert found["bad and target"] < 0
+    assert found["bad and source"] > 0.99
 
 
 def test_the_cost_without_attack_is_against_the_same_seed():
@@ -258,16 +289,6 @@ def test_the_cost_without_attack_is_against_the_same_seed():
     assert part(table, "IMDB", "Src-Acc lost (points)") == pytest.approx([5, 0, 10, 2], abs=1e-9)
     assert part(table, "IMDB", "All-Acc lost (points)") == pytest.approx([0, -10, 10, 2], abs=1e-9)
     assert part(table, "IMDB", "honest peers dropped (%)") == [25, 25, 25, 3]
-
-
-def test_a_glance_is_the_source_class_with_and_without_attack():
-    there = runs(("imdb", "fedavg", 0.0, 0), ("imdb", "fedavg", 50.0, 0),
-                 ("imdb", "lfighter", 50.0, 0), ("imdb", "lfighter", 50.0, 1),
-                 ("imdb", "lfighter", 40.0, 0), src_acc=[0.9, 0.1, 0.8, 0.6, 0.2])  # fmt: skip
-    shown = tables.to_text(tables.glance(there), 0)
-    assert shown.loc["IMDB"].tolist() == ["90", "10", "70 [60, 80]"]
-    assert (shown.drop(index="IMDB") == "--").all(axis=None)
-    assert "LFighter, 40% attackers" in tables.glance(there, 40)
 
 
 def test_rows_without_a_run_are_shown_as_gaps():
@@ -289,11 +310,11 @@ def test_without_a_run_there_are_tables_without_rows():
         tables.robustness(nothing, "cv"),
         tables.runtime(nothing),
         tables.filled(nothing, []),
-        tables.saved(nothing),
-        tables.robust_by_ratio(tables.saved(nothing)),
+        tables.lost(nothing),
+        tables.paired(nothing),
         tables.cost_without_attack(nothing),
         tables.larger_magnitudes(none),
         tables.curve_distance(none),
+        tables.detectors(none),
     ):
         assert table.empty
-    assert tables.to_text(tables.glance(nothing)).eq("--").all(axis=None)

@@ -1,13 +1,13 @@
 """What a reader sees: texts of tables and captions."""
 
-import numpy as np
+from dataclasses import asdict
+
 import pandas as pd
 import pytest
 from frames import rounds_of, runs
 
 import lff
 from lff.study import tables
-from lff.study.frame import observations
 
 NAN = float("nan")
 
@@ -120,9 +120,32 @@ def test_a_caption_says_how_much_of_what_was_asked_for_is_there():
 
 def test_a_look_inside_a_round_is_described():
     e = lff.experiment("mnist-mild", attackers=40, scale="smoke")
-    table = pd.DataFrame({"pc1": np.zeros(2)})
-    table.attrs = {"data_source": "made up", "round": 1}
-    seen = observations([(e, table), (e.replace(seed=1), table)])
+    seen = pd.DataFrame(
+        [{**asdict(e.replace(seed=seed)), "id": f"run{seed}", "round": 1} for seed in (0, 1)]
+    ).assign(data_source="made up", view="whole")
     assert tables.caption(seen, "smoke") == (
         "MNIST-Mild, scale smoke; data: made up; seeds 0, 1; 2 runs, 40% attackers, round 2 of 3"
+    )
+
+
+def test_what_is_left_of_the_class_is_said_in_words():
+    """40% has two methods, 50% one; the median loses one of two seeds."""
+    given = runs(
+        *[("imdb", "fedavg", 0.0, s) for s in (0, 1)],
+        *[("imdb", d, 40.0, s) for d in ("lfighter", "median") for s in (0, 1)],
+        ("imdb", "median", 50.0, 0),
+        src_acc=[0.9, 0.8, 0.9, 0.8, 0.7, 0.3, 0.0],
+    )
+    assert tables.robustness_in_words(given, "imdb") == (
+        "IMDB, 40% attackers, seeds 0, 1: of a Src-Acc of 85 without attack are left Median 50, "
+        "LFighter 85. The class is lost: Median in 1 of 2."
+    )
+    saved = given[given["defense"] != "median"]
+    assert tables.robustness_in_words(saved, "imdb").endswith("Nobody loses the class.")
+    young = given.assign(src_acc=given["src_acc"] / 2)
+    assert "has a Src-Acc of 43 only" in tables.robustness_in_words(young, "imdb")
+    alone = given[given["attackers"] > 0]
+    assert "was not run" in tables.robustness_in_words(alone, "imdb")
+    assert tables.robustness_in_words(given, "mnist-iid") == (
+        "MNIST-iid: no attacked run is recorded."
     )

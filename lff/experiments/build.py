@@ -1,7 +1,6 @@
 """The federation of an experiment: data, peers, model, attack and rule put together."""
 
 import copy
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -9,15 +8,14 @@ import torch
 from torch import nn
 
 from lff import fast
-from lff.analysis import principal_components, views
 from lff.attacks import ATTACKS, choose_attackers, number_of_attackers, source_class_holders
 from lff.data import Dataset, as_dataset, load
 from lff.defenses import DEFENSES
 from lff.errors import InputError, unknown
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.experiment import Experiment
-from lff.experiments.hooks import HOOKS
-from lff.federation import Entry, Federation, compact
+from lff.experiments.hooks import HOOKS, components, rounds_shown
+from lff.federation import Federation
 from lff.models import FlatModel, build_model
 from lff.partition import partition
 from lff.registry import parse_options
@@ -25,7 +23,6 @@ from lff.seeds import numpy_generator, seeded, stream
 from lff.training import Examples, LocalTraining
 
 DEVICES = ("auto", "cpu", "cuda")
-SHOWN_ROUNDS = 12
 
 
 def build(
@@ -152,35 +149,3 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device 'cuda' asked for, but torch finds no GPU; choose 'cpu' or 'auto'")
     return torch.device(name)
-
-
-def rounds_shown(rounds: int) -> list[int]:
-    """The rounds, counted from 0, whose components a record keeps: all of twelve or fewer, else
-    twelve that lie denser at the start, when defenses decide whom to trust."""
-    if rounds <= SHOWN_ROUNDS:
-        return list(range(rounds))
-    spread = np.geomspace(1, rounds, SHOWN_ROUNDS)
-    chosen = np.maximum(np.round(spread).astype(int), np.arange(1, SHOWN_ROUNDS + 1))
-    return [int(number) - 1 for number in chosen]
-
-
-def components(federation: Federation, entry: Entry, *, rounds: Sequence[int]) -> Entry:
-    """A hook: two principal components of the peers' gradients of the source and the target neuron,
-    and of the neurons that the rule looked at if they are others; too few peers have none."""
-    if entry["round"] not in rounds:
-        return {}
-    updates, neurons = federation.updates, federation.decision.saw.get("neurons", ())
-    pairs = [sorted((federation.source_class, federation.target_class))]
-    if len(neurons) == 2 and sorted(neurons) not in pairs:
-        pairs.append(sorted(neurons))
-    bad = np.isin(updates.peers, federation.attackers)
-    shown = []
-    for i, j in pairs if len(updates) > 2 else []:
-        found = principal_components(views(updates, i, j)["relevant neurons"], bad)
-        numbers = {
-            "points": found.points.tolist(),
-            "explained": found.explained,
-            "silhouette": found.silhouette,
-        }
-        shown.append({"neurons": [i, j], **compact(numbers, digits=3)})
-    return {"components": shown}

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lff import data, fast
+from lff import fast
 from lff.defenses import DEFENSES
 from lff.errors import InputError, TrainingError
 from lff.experiments import records
@@ -71,7 +71,6 @@ def run(
     tidy(folder)
     record = records.find(e, folder)
     if record is not None:
-        _compare_origin(record)
         return record
     checked(e)
     with claim(records.path_of(e, folder)):
@@ -98,20 +97,6 @@ def tidy(folder: Path | None = None) -> None:
     for checkpoint in home.rglob("checkpoints/*.ckpt"):
         if record_path_of(checkpoint).exists():
             discard(checkpoint)
-
-
-def _compare_origin(record: Record) -> None:
-    """Warn if a record was made from another form of its data set than the cache now holds."""
-    e, made_from = record.experiment, record.provenance["data"]
-    known = getattr(BENCHMARKS.get(e.benchmark), "data", None)
-    here = data.at_hand(known) if e.data == "real" and isinstance(known, str) else None
-    if here and here[1] != made_from["checksum"]:
-        logger.warning(
-            "the record %s was made from %s, but the cache holds %s; remove it to run it on that",
-            record.id,
-            made_from["source"],
-            here[0],
-        )
 
 
 def _play(

@@ -4,6 +4,7 @@ The core never imports this room. `lff.experiments` puts its pieces in the place
 and a test holds each equal to its plain twin.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,12 +16,14 @@ from lff.errors import InputError, unknown
 from lff.fast import coordinatewise, gram
 from lff.fast.kernels import accelerate
 from lff.fast.pool import Pool
-from lff.fast.stacked import Stacked
+from lff.fast.stacked import AGREEMENT, Stacked, disagreement
 from lff.fast.submodels import FastLoop
 from lff.models import CNN, FlatModel
 from lff.training import LocalTraining, Peer, Trainer
 
 __all__ = ["ENGINES", "RULES", "accelerate", "check_engine", "choose_trainer", "make_rule"]
+
+logger = logging.getLogger("lff")
 
 ENGINES = ("auto", "loop", "stacked")
 
@@ -52,10 +55,11 @@ def choose_trainer(
     peers: Sequence[Peer],
     own_loss: bool = False,
 ) -> Trainer:
-    """The trainer for this model and device; `auto` stacks where that is made for.
+    """The trainer for this model and device; `auto` stacks the CNN on a GPU, else it loops.
 
     `plain` is another copy of the model, neither accelerated nor flat, for those that make their
-    own of it. Attackers with a loss of their own (`own_loss`) train in this process.
+    own of it. Attackers with a loss of their own (`own_loss`) train in this process. On a GPU the
+    stack must first agree with the loop; where it does not, the loop is taken.
     """
     check_engine(engine, workers)
     device = model.vector.device.type
@@ -67,11 +71,30 @@ def choose_trainer(
         )
     if workers > 1 and (engine == "stacked" or device != "cpu"):
         raise InputError(f"{workers} workers train on the CPU with engine 'loop'; choose 1 worker")
-    if engine == "stacked" or (engine == "auto" and fits and device == "cuda"):
-        return Stacked(plain.to(model.vector.device), model.layout, training)
+    wanted = engine == "stacked" or (engine == "auto" and fits and device == "cuda")
+    if wanted and (device == "cpu" or _agrees(plain, model.layout.output_layer, training, peers)):
+        return Stacked(plain, model.layout, training)
     if workers > 1 and not own_loss:
         return Pool(workers, plain, model.layout.output_layer, training, peers)
     return FastLoop(model, training)
+
+
+def _agrees(
+    plain: nn.Module, output_layer: str, training: LocalTraining, peers: Sequence[Peer]
+) -> bool:
+    """Whether the stack trains as the loop does on this device; a word on it if not."""
+    try:
+        apart = disagreement(plain, output_layer, training, peers)
+    except RuntimeError as error:
+        logger.warning("engine 'loop' is taken, for the stack failed: %s", error)
+        return False
+    if not apart <= AGREEMENT:
+        logger.warning(
+            "engine 'loop' is taken, for the stack is %.1e of a step away from it, more than %.0e",
+            apart,
+            AGREEMENT,
+        )
+    return apart <= AGREEMENT
 
 
 def check_engine(engine: str, workers: int) -> None:

@@ -19,50 +19,58 @@ class _ConvPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        channels, height, width, n = x.shape
-        features, _, k, _ = weight.shape
+        *stack, channels, height, width, n = x.shape
+        *_, features, _, k, _ = weight.shape
         rows, columns = (height - k + 1) // 2, (width - k + 1) // 2
-        c, h, w, _ = x.stride()
+        *outer, c, h, w, _ = x.stride()
         windows = x.as_strided(
-            (channels, k + 1, k + 1, rows, columns, n), (c, h, w, 2 * h, 2 * w, 1)
-        ).reshape(channels * (k + 1) ** 2, -1)
+            (*stack, channels, k + 1, k + 1, rows, columns, n), (*outer, c, h, w, 2 * h, 2 * w, 1)
+        ).reshape(*stack, channels * (k + 1) ** 2, -1)
         shifted = [F.pad(weight, (b, 1 - b, a, 1 - a)) for a in (0, 1) for b in (0, 1)]
-        kernels = torch.stack(shifted).view(4 * features, -1)
-        maps = (kernels @ windows).view(4, features, -1)
-        top = torch.maximum(maps[0], maps[1])
-        for corner in maps[2:]:
+        kernels = torch.stack(shifted, dim=-5).view(*stack, 4 * features, -1)
+        maps = (kernels @ windows).view(*stack, 4, features, -1)
+        first, *corners = maps.unbind(-3)
+        top = torch.maximum(first, corners[0])
+        for corner in corners[1:]:
             torch.maximum(top, corner, out=top)
         ctx.save_for_backward(windows, kernels, maps, top)
         ctx.shapes = (x.shape, weight.shape, rows, columns)
-        return (top + bias[:, None]).view(features, rows, columns, n)
+        return (top + bias[..., None]).view(*stack, features, rows, columns, n)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         windows, kernels, maps, top = ctx.saved_tensors
-        (channels, height, width, n), (features, _, k, _), rows, columns = ctx.shapes
-        grad = grad.reshape(features, -1)
+        (*stack, channels, height, width, n), weight_shape, rows, columns = ctx.shapes
+        *_, features, _, k, _ = weight_shape
+        grad = grad.reshape(*stack, features, -1)
         left = grad.clone()  # goes to the first corner that is the largest, as in torch
-        for corner in maps[:3]:
+        *corners, last = maps.unbind(-3)
+        for corner in corners:
             corner.eq_(top).mul_(left)
             left -= corner
-        maps[3] = left
-        grad_maps = maps.view(4 * features, -1)
-        grad_kernels = (grad_maps @ windows.t()).view(4, features, channels, k + 1, k + 1)
-        corners = [(a, b) for a in (0, 1) for b in (0, 1)]
+        last.copy_(left)
+        grad_maps = maps.view(*stack, 4 * features, -1)
+        grad_kernels = (grad_maps @ windows.mT).view(*stack, 4, features, channels, k + 1, k + 1)
+        places = [(a, b) for a in (0, 1) for b in (0, 1)]
         grad_weight = sum(
-            g[:, :, a : a + k, b : b + k] for g, (a, b) in zip(grad_kernels, corners, strict=True)
+            g[..., a : a + k, b : b + k]
+            for g, (a, b) in zip(grad_kernels.unbind(-5), places, strict=True)
         )
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_windows = (kernels.t() @ grad_maps).view(channels, k + 1, k + 1, rows, columns, n)
-            by_row = grad.new_zeros(channels, height, k + 1, columns, n)
-            grad_x = grad.new_zeros(channels, height, width, n)
+            grad_windows = (kernels.mT @ grad_maps).view(
+                *stack, channels, k + 1, k + 1, rows, columns, n
+            )
+            by_row = grad.new_zeros(*stack, channels, height, k + 1, columns, n)
+            grad_x = grad.new_zeros(*stack, channels, height, width, n)
             for i in range(k + 1):
-                by_row[:, i : i + 2 * rows : 2] += grad_windows[:, i].transpose(1, 2)
+                by_row[..., i : i + 2 * rows : 2, :, :, :] += grad_windows[
+                    ..., i, :, :, :, :
+                ].transpose(-4, -3)
             for j in range(k + 1):
-                grad_x[:, :, j : j + 2 * columns : 2] += by_row[:, :, j]
-        return grad_x, grad_weight, grad.sum(dim=1)
+                grad_x[..., j : j + 2 * columns : 2, :] += by_row[..., j, :, :]
+        return grad_x, grad_weight, grad.sum(dim=-1)
 
 
 def conv_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -71,7 +79,8 @@ def conv_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Each pooled pixel sees a window of k + 1 by k + 1 pixels, and is the largest of four products
     of that window with the kernel, shifted to one of its corners: all in one matrix product. With
     the examples innermost, cutting out the windows copies runs of n numbers. The map before
-    pooling must have an even height and width.
+    pooling must have an even height and width. All three may be stacks of as many, by a first
+    dimension before theirs.
     """
     return _ConvPool.apply(x.contiguous(), weight, bias)
 

@@ -1,18 +1,13 @@
 """The paper's numbers beside ours."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from lff.errors import InputError
 from lff.experiments.benchmarks import BENCHMARKS
-from lff.experiments.experiment import PAPER_WIDTH, Experiment
-from lff.experiments.scales import experiment
 from lff.experiments.scales import PAPER_DEFENSES
-from lff.study import frame, paper
+from lff.study import paper
 from lff.study.frame import benchmarks_in_order
 from lff.study.tables import CELL, labelled, listed, over_seeds
 from lff.study.text import COMPANIONS

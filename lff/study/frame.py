@@ -26,11 +26,24 @@ FOUR = tuple(PAPER_METRICS)
 SETTINGS = tuple(setting.name for setting in fields(Experiment))
 SECONDS = ("seconds_training", "seconds_aggregation", "seconds_evaluation")
 CAUGHT = ("true_positives", "false_positives", "present_attackers", "present_honest")
+# Lists and dicts of a round; a CSV leaves them out.
+NESTED = (
+    "saw", "dropped", "confusion", "peer_ids", "attacker_ids", "weights_by_peer",
+    "scores_by_peer", "noted",
+)  # fmt: skip
 COLUMNS = (
     "id", *SETTINGS, "round", *FOUR, *CAUGHT, "relevant", "non_relevant", *SECONDS,
-    "data_source", "saw", "dropped", "confusion",
+    "data_source", *NESTED,
 )  # fmt: skip
-BY_PEER = ("weights", "scores")  # lists, or null
+# What every round's entry has besides numbers; all else is of hooks.
+ENTRY = (
+    "confusion", "weights", "scores", "dropped", "caught", "magnitudes", "saw", "patched", "peers",
+    "excluded",
+)  # fmt: skip
+OBSERVED = ("id", *SETTINGS, "data_source", "round")  # of a look inside a round
+VIEW = (
+    "view", "explained1", "explained2", "silhouette", "peer", "class_held", "bad", "pc1", "pc2",
+)  # fmt: skip
 NUMBERS = (*FOUR, *CAUGHT, "relevant", "non_relevant", *SECONDS)
 
 Rows = list[dict[str, Any]]
@@ -49,10 +62,11 @@ def rounds(
     all settings of the experiment; the metrics of the round, as fractions; how many
     attackers and honest peers were present and dropped; the mean gradient magnitude of the
     `relevant` output neurons (source and target class) and of the others; the seconds; what the
-    rule `saw` and whom it `dropped`; every registered metric, and every number that a hook gave.
-    `attrs["missing"]` has the ids of the experiments without a
-    record. A file is parsed once in a process, unless it changes. A broken one is an error if it
-    was asked for; else it is named and passed over.
+    rule `saw` and whom it `dropped`; every registered metric, and every number that a hook gave
+    (lists and dicts that it gave are `noted`, by name).
+    `attrs["missing"]` has the ids of the experiments without a record. A file is parsed once in a
+    process, unless it changes. A broken one is an error if it was asked for; else it is named and
+    passed over.
     """
     if scale is not None and scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -119,7 +133,8 @@ def runs(rounds: pd.DataFrame) -> pd.DataFrame:
     every = rounds.groupby("id", sort=False)
     averaged = rounds["rounds"].map(averaged_rounds).astype(int)
     last = rounds[rounds["round"] >= rounds["rounds"] - averaged].groupby("id", sort=False)
-    for metric in (*FOUR, *(name for name in rounds if name not in COLUMNS)):
+    further = [name for name in rounds.select_dtypes("number") if name not in COLUMNS]
+    for metric in (*FOUR, *further):
         table[metric] = last[metric].mean(skipna=False)
     table["worst_src_acc"] = last["src_acc"].min(skipna=False)
     src_acc = every["src_acc"]
@@ -135,24 +150,39 @@ def runs(rounds: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def observations(looks: Iterable[tuple[Experiment, pd.DataFrame]]) -> pd.DataFrame:
-    """Looks inside a round of several experiments as one frame, with the experiments' settings.
+def views(rounds: pd.DataFrame) -> pd.DataFrame:
+    """What the hook `views` noted: one row per update, view and round, with the run's settings.
 
-    Each table names in its `attrs` the `round` it looks into and the `data_source`.
+    `pc1` and `pc2` are the update's place on the view's principal components, which explain
+    `explained1` and `explained2` of the variance; `silhouette` is the view's.
     """
-    frames = [
-        table.assign(
-            id=e.id,
-            **asdict(e),
-            data_source=table.attrs["data_source"],
-            observed_round=table.attrs["round"],
-        )
-        for e, table in looks
+    rows: Rows = []
+    for row in rounds.to_dict("records"):
+        seen = dict(row["noted"].get("views", {}))
+        held = seen.pop("held", ())
+        same = {name: row[name] for name in OBSERVED}
+        for view, found in seen.items():
+            numbers = {
+                "view": view,
+                "explained1": found["explained"][0],
+                "explained2": found["explained"][1],
+                "silhouette": found["silhouette"],
+            }
+            places = zip(row["peer_ids"], held, found["points"], strict=True)
+            for peer, c, (pc1, pc2) in places:
+                who = {"peer": peer, "class_held": c, "bad": peer in row["attacker_ids"]}
+                rows.append({**same, **numbers, **who, "pc1": pc1, "pc2": pc2})
+    return pd.DataFrame(rows, columns=None if rows else [*OBSERVED, *VIEW])
+
+
+def good_and_bad(rounds: pd.DataFrame) -> pd.DataFrame:
+    """What the hook `good_and_bad` noted: one row per part of the gradients and round."""
+    rows = [
+        {**{name: row[name] for name in OBSERVED}, "gradients": part, **numbers}
+        for row in rounds.to_dict("records")
+        for part, numbers in row["noted"].get("good_and_bad", {}).items()
     ]
-    for table in frames:
-        table.attrs = {}
-    names = ["id", *SETTINGS, "data_source", "observed_round"]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=names)
+    return pd.DataFrame(rows, columns=[*OBSERVED, "gradients", "good", "bad", "angle"])
 
 
 def benchmark_label(name: str) -> str:
@@ -206,6 +236,7 @@ def _rows_of(path: Path, *, passing: bool) -> Rows:
 def _rows(record: Record) -> Rows:
     e = record.experiment
     same = {"id": record.id, **asdict(e), "data_source": record.provenance["data"]["source"]}
+    everybody = list(range(e.peers))
     rows = []
     for entry in record.history:
         caught, magnitudes = entry["caught"], entry["magnitudes"]
@@ -214,7 +245,12 @@ def _rows(record: Record) -> Rows:
         numbers = {
             name: value
             for name, value in entry.items()
-            if name not in BY_PEER and (value is None or isinstance(value, int | float))
+            if name not in ENTRY and (value is None or isinstance(value, int | float))
+        }
+        noted = {
+            name: value
+            for name, value in entry.items()
+            if name not in ENTRY and isinstance(value, list | dict)
         }
         rows.append(
             {
@@ -230,6 +266,11 @@ def _rows(record: Record) -> Rows:
                 "saw": entry["saw"],
                 "dropped": entry["dropped"],
                 "confusion": entry["confusion"],
+                "peer_ids": entry.get("peers", everybody),
+                "attacker_ids": record.attackers,
+                "weights_by_peer": entry["weights"],
+                "scores_by_peer": entry["scores"],
+                "noted": noted,
                 "patched": entry.get("patched"),
             }
         )

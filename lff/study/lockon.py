@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from lff.metrics import averaged_rounds
-from lff.study.frame import benchmarks_in_order
 from lff.study.tables import CELL, labelled, over_seeds
 
 LFIGHTER = "lfighter"

@@ -1,14 +1,15 @@
 """The object `p` of a notebook: its parameters, its runs, its tables and figures as files.
 
 A notebook has a cell tagged `parameters`, and a cell tagged `runs` that makes `p` and lists what
-the notebook needs: `runs`, a list of experiments, and `observed`, those it looks inside of
-(`lff.study.observe`). Nobody else lists them: the study executes the two cells to know its work.
+the notebook needs: `runs`, a list of experiments. Nobody else lists them: the study executes the
+two cells to know its work.
 """
 
 import ast
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -18,10 +19,10 @@ import pandas as pd
 
 import lff
 from lff.errors import InputError, TrainingError, unknown
-from lff.experiments.experiment import Experiment
 from lff.experiments.build import DEVICES
+from lff.experiments.experiment import Experiment
 from lff.paths import figures_dir, notebooks_dir
-from lff.study import frame, observe, tables
+from lff.study import frame, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,10 +37,11 @@ INJECTED = "# Parameters"  # how the cell begins that papermill adds
 class Parameters:
     """The parameters of a notebook; an empty list means what the scale runs.
 
-    With `compute = False` nothing is run: what is recorded is shown, and the gaps.
+    With `compute = False` nothing is run: what is recorded is shown, in every seed there is, and
+    the gaps.
     """
 
-    scale: str = "smoke"
+    scale: str = field(default_factory=lambda: os.environ.get("LFF_SCALE", "quick"))
     seeds: list[int] = field(default_factory=lambda: [0])
     device: str = "auto"
     benchmarks: list[str] = field(default_factory=list)
@@ -73,7 +75,10 @@ class Parameters:
         return "/".join(parts)
 
     def grid(self, **settings: Any) -> list[Experiment]:
-        """The experiments these parameters ask for; `settings` go before them."""
+        """The experiments these parameters ask for; `settings` go before them.
+
+        With `compute = False` those of other seeds are added that have a record.
+        """
         chosen = {
             "benchmarks": self.benchmarks,
             "defenses": self.defenses,
@@ -81,22 +86,22 @@ class Parameters:
             "seeds": self.seeds,
             "scale": self.scale,
         }
-        return lff.grid(**{**chosen, **settings})
+        asked = lff.grid(**{**chosen, **settings})
+        return asked if self.compute else list(dict.fromkeys(asked + in_every_seed(asked)))
 
-    def listed_in(self, *notebooks: str) -> "Work":
-        """What other notebooks list, their runs as far as they are in this one's selection."""
+    def listed_in(self, *notebooks: str) -> list[Experiment]:
+        """The runs that other notebooks list, as far as they are in this one's selection."""
         there = {path.stem: path for path in notebooks_dir().glob("*.ipynb")}
         runs: dict[Experiment, None] = {}
-        observed: dict[Experiment, None] = {}
         for name in notebooks:
             if name not in there:
                 raise unknown("notebook", name, there)
-            work = Work.of(there[name], asdict(self))
-            runs |= dict.fromkeys(e for e in work.runs if self._selects(e))
-            observed |= dict.fromkeys(work.observed)
-        return Work(list(runs), list(observed))
+            listed = listed_runs(there[name], asdict(self))
+            runs |= dict.fromkeys(e for e in listed if self.selects(e))
+        return list(runs)
 
-    def _selects(self, e: Experiment) -> bool:
+    def selects(self, e: Experiment) -> bool:
+        """Whether an experiment is in the selection of benchmarks, defenses and ratios."""
         return (
             e.benchmark in (self.benchmarks or [e.benchmark])
             and e.defense in (self.defenses or [e.defense])
@@ -113,28 +118,11 @@ class Parameters:
         rounds = frame.rounds(experiments)
         if rounds.empty and failed:
             raise TrainingError(f"all {len(failed)} runs failed, the last: {name}: {error}")
-        if rounds.empty and experiments:
-            raise InputError(
-                f"none of the {len(experiments)} runs is recorded at scale {self.scale!r}; "
-                "with compute = True they are run"
-            )
         return rounds
 
-    def observe(
-        self, see: Callable[..., pd.DataFrame], experiments: Iterable[Experiment]
-    ) -> pd.DataFrame:
-        """What a function of `lff.study.observe` sees in the middle round of each experiment, or,
-        with `compute = False`, of those that have been observed."""
-        seen = [
-            (e, see(e, device=self.device))
-            for e in experiments
-            if self.compute or observe.is_recorded(e, see.__name__)
-        ]
-        return frame.observations(seen)
-
     def caption(self, of: pd.DataFrame | Iterable[Experiment]) -> str:
-        """Scale, data, seeds and number of runs: of a frame of runs, rounds or observations, or of
-        the experiments that were asked for, recorded or not."""
+        """Scale, data, seeds and number of runs: of a frame of runs, rounds or views, or of the
+        experiments that were asked for, recorded or not."""
         if isinstance(of, pd.DataFrame):
             behind, asked = of, None
         else:
@@ -168,18 +156,46 @@ class Parameters:
         Path(f"{stem}.tex").write_text((f"% {below}\n" if below else "") + tables.latex(text))
         return tables.styled(text, caption=below)
 
-    def figure(self, figure: "Figure", name: str, table: pd.DataFrame) -> "Figure":
-        """Write a figure as PNG and PDF, and the table behind it as CSV; returns the figure."""
+    def figure(
+        self,
+        draw: Callable[..., "Figure"],
+        data: pd.DataFrame,
+        name: str,
+        *,
+        of: Iterable[Experiment] | None = None,
+        behind: pd.DataFrame | None = None,
+        caption: str = "",
+        **options: Any,
+    ) -> "Figure | str":
+        """Draw `data` and write the figure as PNG and PDF, and what is `behind` it as CSV.
+
+        `draw` is a function of `lff.study.figures`, which gets the data, the caption and the
+        `options`. The caption is the text that is given, or what `p.caption` says of the runs it
+        is `of` (else of the data). Returns the figure, or a word on why there is none.
+        """
         from lff.study.figures import journal
 
+        asked = None if of is None else list(of)
+        if data.empty:
+            runs = f"none of {len(asked)} runs" if asked else "no run"
+            return f"{name}: {runs} recorded at scale {self.scale}"
+        figure = draw(data, caption or self.caption(data if asked is None else asked), **options)
         stem = self._stem(name)
         with journal():
             figure.savefig(f"{stem}.png", metadata={"Software": None})
             figure.set_layout_engine("none")  # arranged by now; the PDF and the notebook's need not
             figure.savefig(f"{stem}.pdf", metadata={"CreationDate": None})
-        plain = table.drop(columns=["saw", "dropped", "confusion"], errors="ignore")
+        table = data if behind is None else behind
+        plain = table.drop(columns=list(frame.NESTED), errors="ignore")
         plain.to_csv(f"{stem}.csv", index=False)
         return figure
+
+    def numbers(self, **named: object) -> dict[str, str]:
+        """Write numbers by name as `numbers.json`, for the pages that show them (`readme`)."""
+        texts = {name: str(value) for name, value in named.items()}
+        text = json.dumps(texts, indent=1, ensure_ascii=False)
+        self._stem("numbers.json").write_text(text + "\n", encoding="utf-8")
+        return texts
 
     def _stem(self, name: str) -> Path:
         folder = figures_dir() / self.folder
@@ -211,25 +227,17 @@ def check_declared(given: Iterable[str], declared: Sequence[str], of: str = "") 
             raise unknown(f"parameter{of}", name, declared)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a notebook needs: its runs, and the experiments it looks inside of."""
-
-    runs: list[Experiment]
-    observed: list[Experiment]
-
-    @classmethod
-    def of(cls, path: Path, given: Mapping[str, Any]) -> "Work":
-        """What a notebook lists with these parameters, by its cells `parameters` and `runs`."""
-        namespace: dict[str, Any] = {}
-        _execute(path, "parameters", namespace)
-        namespace |= {name: given[name] for name in given if name in declared(path)}
-        _execute(path, "runs", namespace)
-        lists = [namespace.get(each.name, []) for each in fields(cls)]
-        for e in (e for experiments in lists for e in experiments):
-            if not isinstance(e, Experiment):
-                raise InputError(f"`runs` and `observed` must list experiments, not {e!r}")
-        return cls(*map(list, lists))
+def listed_runs(path: Path, given: Mapping[str, Any]) -> list[Experiment]:
+    """The runs a notebook lists with these parameters, by its cells `parameters` and `runs`."""
+    namespace: dict[str, Any] = {}
+    _execute(path, "parameters", namespace)
+    namespace |= {name: given[name] for name in given if name in declared(path)}
+    _execute(path, "runs", namespace)
+    runs = list(namespace.get("runs", []))
+    for e in runs:
+        if not isinstance(e, Experiment):
+            raise InputError(f"`runs` must list experiments, not {e!r}")
+    return runs
 
 
 def declared(path: Path) -> list[str]:

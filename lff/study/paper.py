@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lff.experiments.scales import ATTACKER_RATIOS
@@ -28,9 +29,20 @@ _TASKS = {
 }
 
 
+# Who the last peer of MNIST-iid is under FoolsGold: with the released partition she is odd.
+ODD_ATTACKS, ODD_HONEST, ODD_IN_PEACE = (
+    "odd peer attacks", "odd peer is honest", "odd peer, nobody attacks",
+)  # fmt: skip
+EQUAL, EQUAL_IN_PEACE = "equal shares", "equal shares, nobody attacks"
+
+
 @cache
+def _file(name: str) -> dict[str, Any]:
+    return json.loads(files("lff.study").joinpath(name).read_text(encoding="utf-8"))
+
+
 def _reported() -> dict[str, Any]:
-    return json.loads(files("lff.study").joinpath("reported.json").read_text(encoding="utf-8"))
+    return _file("reported.json")
 
 
 def datasets() -> pd.DataFrame:
@@ -98,6 +110,28 @@ def runtime() -> pd.DataFrame:
     )
     table.insert(3, "total", table["per_round"] * table["rounds"])
     return table
+
+
+def released_foolsgold() -> dict[str, dict[str, list[float]]]:
+    """The authors' own program on MNIST-iid at 40% attackers, round by round, in two cases.
+
+    `src_acc` in percent, and `weighing`, how many peers have any weight (`authors.json`).
+    """
+    told = _file("authors.json")["foolsgold_mnist_iid"]
+    cases = {ODD_ATTACKS: told["as_released_40"], EQUAL: told["equal_shares_40"]}
+    return {
+        case: {"src_acc": own["src_acc"], "weighing": own["peers_with_weight_above_0"]}
+        for case, own in cases.items()
+    }
+
+
+def foolsgold_cases(rounds: pd.DataFrame) -> pd.Series:
+    """Who the last peer is in each of these rounds, by its run's partition and attackers."""
+    attacks = [n - 1 in ids for n, ids in zip(rounds["peers"], rounds["attacker_ids"], strict=True)]
+    odd, peace = rounds["distribution"] == "iid-released", rounds["attackers"] == 0
+    cases = [odd & peace, odd & np.array(attacks, dtype=bool), odd, peace]
+    names = [ODD_IN_PEACE, ODD_ATTACKS, ODD_HONEST, EQUAL_IN_PEACE]
+    return pd.Series(np.select(cases, names, EQUAL), rounds.index)
 
 
 def _tables(name: str) -> list[tuple[str, dict[str, Any]]]:

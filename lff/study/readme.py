@@ -1,32 +1,37 @@
-"""Put the committed tables of `figures/` into the README: `python -m lff.study.readme`.
+"""Put what `figures/` says into the README and the findings: `python -m lff.study.readme`.
 
 A block between `<!-- figures/... -->` and `<!-- end -->` becomes the table of that file, without
-its caption; the share of the grid becomes that of `figures/laptop/filled.csv`. `make evidence` does
-it at its end.
+its caption. What stands between `<!-- =name -->` and `<!-- / -->` becomes the entry of that name in
+`figures/laptop/numbers.json`, which notebook `08_paper_vs_ours` writes.
 """
 
-import csv
+import json
 import re
 from pathlib import Path
 
 from lff.paths import home_dir
 
+PAGES = ("README.md", "docs/findings.md")
 BLOCK = re.compile(r"<!-- (figures/\S+) -->\n.*?<!-- end -->", re.DOTALL)
-SHARE = re.compile(r"\d+ of the 252 cells")
+NUMBER = re.compile(r"<!-- =(\w+) -->.*?<!-- / -->", re.DOTALL)
 
 
-def refreshed(readme: str, home: Path) -> str:
-    """The README with the tables as they are now below this folder."""
+def refreshed(page: str, home: Path) -> str:
+    """A page with the tables and numbers as they are now below this folder."""
+    numbers = json.loads((home / "figures/laptop/numbers.json").read_text(encoding="utf-8"))
 
-    def block(found: re.Match[str]) -> str:
-        table, _, _ = (home / found[1]).read_text(encoding="utf-8").partition("\n\n")
-        return f"<!-- {found[1]} -->\n{table}\n<!-- end -->"
+    def table(found: re.Match[str]) -> str:
+        text, _, _ = (home / found[1]).read_text(encoding="utf-8").partition("\n\n")
+        return f"<!-- {found[1]} -->\n{text}\n<!-- end -->"
 
-    with (home / "figures/laptop/filled.csv").open(encoding="utf-8") as file:
-        cells = sum(int(row["cells recorded"]) for row in csv.DictReader(file))
-    return SHARE.sub(f"{cells} of the 252 cells", BLOCK.sub(block, readme))
+    def number(found: re.Match[str]) -> str:
+        return f"<!-- ={found[1]} -->{numbers[found[1]]}<!-- / -->"
+
+    return NUMBER.sub(number, BLOCK.sub(table, page))
 
 
 if __name__ == "__main__":
-    path = home_dir() / "README.md"
-    path.write_text(refreshed(path.read_text(encoding="utf-8"), home_dir()), encoding="utf-8")
+    for name in PAGES:
+        path = home_dir() / name
+        page = path.read_text(encoding="utf-8")
+        path.write_text(refreshed(page, home_dir()), encoding="utf-8")

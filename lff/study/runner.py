@@ -26,18 +26,17 @@ except ModuleNotFoundError as error:
     raise InputError(f"`lff study` needs {error.name}: pip install 'lff[notebooks]'") from error
 
 import lff
-from lff.registry import parse_pair
-from lff.experiments.experiment import Experiment
+from lff.experiments.build import choose_device
 from lff.experiments.cluster import local_cluster
+from lff.experiments.experiment import Experiment
 from lff.experiments.progress import bar, cost
 from lff.experiments.records import SUFFIX, find
-from lff.experiments.build import choose_device
-from lff.experiments.sweep import default_jobs
 from lff.experiments.store import unwritable
+from lff.experiments.sweep import default_jobs
 from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
-from lff.study import observe
+from lff.registry import parse_pair
 from lff.study.frame import benchmark_label, defense_label
-from lff.study.notebook import Parameters, Work, check_declared, declared
+from lff.study.notebook import Parameters, check_declared, declared, listed_runs
 
 NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
 PRIOR_SECONDS = 30.0  # of work, before its pace outweighs what was expected
@@ -47,10 +46,14 @@ CLUSTER = "LFF_CLUSTER"  # the variable that tells the notebooks where the study
 
 @dataclass
 class StudyOutcome:
-    """Which notebooks were executed, which were up to date, and which failed, with the reason."""
+    """Which notebooks were executed, which were up to date, and which failed, with the reason.
+
+    Those of whose runs none is recorded are left out where nothing is to be computed.
+    """
 
     executed: list[str] = field(default_factory=list)
     up_to_date: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     report: Path | None = None
 
@@ -77,11 +80,16 @@ def run_study(
         raise unwritable(folder, error) from error
     outcome = StudyOutcome()
     work = _listed(chosen, parameters, outcome)
-    needed = {e: path.stem for path in reversed(work) for e in work[path].runs}  # first who needs
+    if not p.compute:
+        work = {path: runs for path, runs in work.items() if not runs or any(map(find, runs))}
+        outcome.left_out = [
+            path.stem for path in chosen if path not in work and path.stem not in outcome.failed
+        ]
+    needed = {e: path.stem for path in reversed(work) for e in work[path]}  # first who needs
     missing = [e for e in needed if find(e) is None] if p.compute else []
     at_once = jobs or default_jobs(choose_device(p.device))
     seconds: dict[Any, float] = {e: cost(e) / at_once for e in missing}
-    seconds |= {path: NOTEBOOK_SECONDS + _observing(path, work[path], p) for path in work}
+    seconds |= dict.fromkeys(work, NOTEBOOK_SECONDS)
     code = {path: _code_key(path, parameters) for path in work}
     with _one_cluster(min(at_once, len(missing))), _Progress(seconds) as progress:
         progress.now(f"run 1 of {len(missing)}" if missing else "no run is missing")
@@ -110,8 +118,11 @@ def run_study(
             _stamp(folder / path.name, _key(code[path], known))
     for name, why in [*runs.failed.items(), *sorted(outcome.failed.items())]:
         say(f"{name} failed: {why}")
+    for name in outcome.left_out:
+        say(f"{name} left out: none of its runs is recorded at scale {p.scale}")
     there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
-    outcome.report = write_report(there, folder / "report.html", p.scale)
+    drawn = figures_dir() / p.folder
+    outcome.report = write_report(there, folder / "report.html", p.scale, drawn)
     say(
         f"{len(outcome.executed)} notebooks executed, {len(outcome.up_to_date)} up to date, "
         f"{len(outcome.failed)} failed\nreport: {outcome.report}"
@@ -149,24 +160,15 @@ def _checked(parameters: Mapping[str, Any], chosen: Sequence[Path]) -> Parameter
 
 def _listed(
     chosen: Sequence[Path], parameters: Mapping[str, Any], outcome: StudyOutcome
-) -> dict[Path, Work]:
-    """What each notebook needs; one that cannot say it has failed."""
+) -> dict[Path, list[Experiment]]:
+    """The runs that each notebook needs; one that cannot say it has failed."""
     work = {}
     for path in chosen:
         try:
-            work[path] = Work.of(path, parameters)
+            work[path] = listed_runs(path, parameters)
         except Exception as error:  # whatever a cell may raise
             outcome.failed[path.stem] = f"its cell `runs`: {type(error).__name__}: {error}"
     return work
-
-
-def _observing(path: Path, work: Work, p: Parameters) -> float:
-    """About how long a notebook's observations take that are not recorded; with
-    `compute = False` a notebook that declares it makes none."""
-    if not p.compute and "compute" in declared(path):
-        return 0.0
-    missing = [e for e in work.observed if not observe.is_recorded(e)]
-    return sum(cost(e.replace(rounds=observe.middle(e) + 1)) for e in missing)
 
 
 @contextmanager
@@ -315,7 +317,7 @@ def _records_key() -> str:
     """A hash of the records of all scales: some notebooks look at other scales, too."""
     digest = hashlib.sha256()
     home = results_dir()
-    for record in sorted([*home.glob(f"*/*{SUFFIX}"), *home.glob("*/observations/*")]):
+    for record in sorted(home.glob(f"*/*{SUFFIX}")):
         digest.update(record.name.encode() + record.read_bytes())
     return digest.hexdigest()
 

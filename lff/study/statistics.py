@@ -107,26 +107,36 @@ def mcnemar(one: pd.Series, other: pd.Series) -> McNemar:
     return McNemar(only_one, only_other, float(p))
 
 
+def beside_unattacked(
+    frame: pd.DataFrame, metrics: Sequence[str], per: Sequence[str] = ("benchmark", "seed")
+) -> pd.DataFrame:
+    """Runs (or rounds) with the metrics of FedAvg without attack of the same seed beside theirs.
+
+    They are of one scale.
+    """
+    reference = frame[(frame["defense"] == "fedavg") & (frame["attackers"] == 0)]
+    if reference.duplicated(list(per)).any():
+        raise InputError("FedAvg without attack occurs twice in a seed; give one run of each cell")
+    reference = reference.set_index(list(per))[list(metrics)]
+    return frame.join(reference.add_prefix("unattacked_"), on=list(per))
+
+
 def against_unattacked(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with what they kept of the source class, against FedAvg without attack.
 
-    `unattacked` is FedAvg's Src-Acc without attack, with the same seed (and scale); `kept` the
-    run's Src-Acc relative to it, at most 1; `lost` as `lff.metrics.lost` has it. The last two are
-    missing where FedAvg was not run or has not learned the class.
+    `kept` is a run's Src-Acc relative to that of FedAvg without attack with the same seed, at most
+    1; `lost` is as `lff.metrics.lost` has it. Both are missing where FedAvg was not run or has not
+    learned the class.
     """
-    key = [name for name in ("benchmark", "scale", "seed") if name in runs]
-    without = runs[(runs["defense"] == "fedavg") & (runs["attackers"] == 0)]
-    if without.duplicated(key).any():
-        raise InputError("FedAvg without attack occurs twice in a seed; give one run of each cell")
-    table = runs.join(without.set_index(key)["src_acc"].rename("unattacked"), on=key)
+    table = beside_unattacked(runs, ["src_acc"])
     gone = [
-        lost(run.src_acc, run.unattacked, BENCHMARKS[run.benchmark].classes)
-        if run.benchmark in BENCHMARKS and run.unattacked == run.unattacked
+        lost(run.src_acc, run.unattacked_src_acc, BENCHMARKS[run.benchmark].classes)
+        if run.benchmark in BENCHMARKS and run.unattacked_src_acc == run.unattacked_src_acc
         else None
         for run in table.itertuples()
     ]
     table["lost"] = pd.array(gone, dtype="boolean")
-    kept = (table["src_acc"] / table["unattacked"]).clip(upper=1)
+    kept = (table["src_acc"] / table["unattacked_src_acc"]).clip(upper=1)
     return table.assign(kept=kept.where(table["lost"].notna()))
 
 

@@ -8,29 +8,28 @@ seed that went wrong. `lff.study.text` shows the four as one.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from sklearn.metrics import silhouette_score
 
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.build import dataset, make_model, make_peers
 from lff.experiments.experiment import Experiment
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
-from lff.metrics import lost
-from lff.study import paper
+from lff.study import statistics
 from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
 from lff.study.text import caption as caption
 from lff.study.text import interval_note as interval_note
 from lff.study.text import latex as latex
 from lff.study.text import markdown as markdown
+from lff.study.text import robustness_in_words as robustness_in_words
 from lff.study.text import seeds_in_words as seeds_in_words
 from lff.study.text import styled as styled
 from lff.study.text import to_text as to_text
 
 RATIO = "attackers (%)"
 CELL = ["benchmark", "attackers"]
-ROBUST = 0.10  # at most so much worse than FedAvg without attack, in Src-Acc and in ASR
 UNSCALED = ("test_error", "cv")  # all else is shown in percent
-ROBUST_IN, LOST_IN = "robust in seeds", "lost in seeds"
-LOST_BY_FEDAVG = "Src-Acc lost by FedAvg (points)"
 
 
 def over_seeds(
@@ -162,9 +161,31 @@ def norm_angle(updates: pd.DataFrame) -> pd.DataFrame:
 
 def silhouettes(points: pd.DataFrame) -> pd.DataFrame:
     """How well good and bad updates separate: a row per benchmark, a column per view."""
-    scores = over_seeds(points, ["benchmark", "view"], ["silhouette"], known=True)
+    of_view = points.drop_duplicates(["id", "round", "view"])
+    scores = over_seeds(of_view, ["benchmark", "view"], ["silhouette"], known=True)
     table = unstacked(scores, "silhouette", "view", list(points["view"].unique()))
     return labelled(table.loc[benchmarks_in_order(points["benchmark"])])
+
+
+def silhouettes_of_classes(points: pd.DataFrame) -> pd.DataFrame:
+    """How the updates of MNIST-Extreme cluster, where each peer holds one class.
+
+    As further views beside those of `points`: the good updates by the `classes` that their peers
+    hold; the bad ones against those of the target class, and of the source class.
+    """
+    rows = []
+    relevant = points[points["view"] == "relevant neurons"]
+    for _, own in relevant[relevant["distribution"] == "extreme"].groupby(["id", "round"]):
+        good = own[~own["bad"]]
+        groups = {"classes": (good, good["class_held"])}
+        for name, column in (("target", "target_class"), ("source", "source_class")):
+            both = own[own["bad"] | (own["class_held"] == own[column])]
+            groups[f"bad and {name}"] = both, both["bad"]
+        for view, (some, labels) in groups.items():
+            apart = 1 < labels.nunique() < len(some)
+            score = silhouette_score(some[["pc1", "pc2"]], labels) if apart else float("nan")
+            rows.append({**own.iloc[0], "view": view, "silhouette": float(score)})
+    return pd.DataFrame(rows, columns=points.columns)
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
@@ -199,13 +220,17 @@ def robustness(runs: pd.DataFrame, metric: str, asked: Iterable[Experiment] = ()
 def first_places(runs: pd.DataFrame) -> pd.DataFrame:
     """In which percentage of the cases each method has the smallest CV, as printed.
 
-    A case is a benchmark and ratio; methods that print the same two digits share the place.
+    A case is a benchmark, ratio and seed; methods that print the same two digits share the place.
     """
     by = ["seed", *CELL, "defense"]
-    cases = runs.groupby(by)["cv"].mean(skipna=False).unstack("defense").round(2)
-    first = cases.eq(cases.min(axis=1), axis=0)[cases.notna().any(axis=1)]
-    shares = (100 * first.groupby("seed").mean()).stack().rename("first in (%)").reset_index()
-    table = over_seeds(shares, ["defense"], ["first in (%)"])
+    cases = runs.groupby(by)["cv"].mean(skipna=False).unstack("defense")
+    cases = cases[cases.notna().any(axis=1)]
+    first = [statistics.first_places(case, digits=2) for _, case in cases.iterrows()]
+    shares = {name: 100.0 * pd.Series([name in own for own in first]) for name in cases}
+    seeds = cases.index.get_level_values("seed")
+    rows = pd.DataFrame(shares).groupby(np.asarray(seeds)).mean().rename_axis("seed")
+    tidy = rows.stack().rename("first in (%)").rename_axis(["seed", "defense"]).reset_index()
+    table = over_seeds(tidy, ["defense"], ["first in (%)"])
     return labelled(table.reindex(defenses_in_order(table.index)))
 
 
@@ -270,7 +295,7 @@ def larger_magnitudes(rounds: pd.DataFrame) -> pd.DataFrame:
 
 def curve_distance(rounds: pd.DataFrame) -> pd.DataFrame:
     """The mean distance of Src-Acc from FedAvg's without attack of the same seed, in points."""
-    both = beside_unattacked(rounds, ["src_acc"], per=["benchmark", "seed", "round"])
+    both = statistics.beside_unattacked(rounds, ["src_acc"], per=["benchmark", "seed", "round"])
     attacked = both[both["attackers"] > 0]
     distance = (attacked["src_acc"] - attacked["unattacked_src_acc"]).abs()
     attacked = attacked.assign(points=100 * distance)
@@ -281,50 +306,88 @@ def curve_distance(rounds: pd.DataFrame) -> pd.DataFrame:
     return labelled(table.reindex(rows))
 
 
-def saved(runs: pd.DataFrame) -> pd.DataFrame:
-    """Does LFighter save the source class at each ratio, and in how many seeds?
+def lost(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
+    """In how many seeds each method lost the source class, a row per benchmark and ratio.
 
-    All is judged against FedAvg without attack of the same seed. *Robust*: Src-Acc and ASR are at
-    most ten points worse. *Lost*: less than half of Src-Acc is left. Nothing is said of a seed
-    whose unattacked model has not learned the source class, or is not recorded. What FedAvg loses
-    under the attack says how much there was to defend.
+    *Lost*: less than half is left of the Src-Acc of FedAvg without attack, with the same seed. Only
+    seeds in which that one has learned the class count. The 95% interval is Clopper and Pearson's.
     """
-    both = beside_unattacked(runs, ["src_acc", "asr"])
-    attacked = both[both["attackers"] > 0]
-    points = 100 * (attacked["unattacked_src_acc"] - attacked["src_acc"])
-    worse = attacked["asr"] - attacked["unattacked_asr"]
-    attacked = attacked.assign(
-        **{
-            "Src-Acc (%)": 100 * attacked["src_acc"],
-            "ASR (%)": 100 * attacked["asr"],
-            "Src-Acc lost (points)": points,
-            LOST_BY_FEDAVG: points,
-            "robust": (points <= 100 * ROBUST) & (worse <= ROBUST),
-        }
+    asked = [e for e in asked if e.attackers]
+    judged = statistics.against_unattacked(runs).dropna(subset="lost")
+    counts = judged[judged["attackers"] > 0].groupby([*CELL, "defense"])["lost"]
+    texts = counts.sum().combine(counts.size(), _chance)
+    methods = defenses_in_order([*runs["defense"], *(e.defense for e in asked)])
+    cells = _cells(
+        [*texts.index.droplevel("defense"), *((e.benchmark, e.attackers) for e in asked)]
     )
-    ours = attacked[attacked["defense"] == "lfighter"]
-    theirs = attacked[attacked["defense"] == "fedavg"]
-    columns = ["Src-Acc (%)", "ASR (%)", "Src-Acc lost (points)"]
-    table = over_seeds(ours, CELL, columns, known=True)
-    table = table.join(over_seeds(theirs, CELL, [LOST_BY_FEDAVG], known=True))
-    outcomes = zip(ours["benchmark"], ours["src_acc"], ours["unattacked_src_acc"], strict=True)
-    judged = ours.assign(lost=[_lost(*outcome) for outcome in outcomes]).dropna(subset="lost")
-    for name, column in ((ROBUST_IN, "robust"), (LOST_IN, "lost")):
-        counts = judged.groupby(CELL)[column].agg(["sum", "count"]).reindex(table.index)
-        table[name] = counts["sum"].map("{:.0f}".format) + counts["count"].map(" of {:.0f}".format)
-        table[name] = table[name].where(counts["count"] > 0)
-    return labelled(table)
+    table = texts.unstack("defense").reindex(columns=methods)
+    table = table.reindex(pd.MultiIndex.from_tuples(cells, names=CELL))
+    return labelled(table.rename(columns=defense_label).rename_axis(columns=None))
 
 
-def robust_by_ratio(table: pd.DataFrame) -> pd.DataFrame:
-    """In how many seeds LFighter is robust, a column per ratio, of a table of `saved`."""
-    counts = table[ROBUST_IN].unstack(RATIO)
-    return counts.rename(columns=lambda ratio: f"robust at {ratio}%").rename_axis(columns=None)
+def _chance(count: float, seeds: float) -> str:
+    low, high = statistics.clopper_pearson(int(count), int(seeds))
+    return f"{int(count)} of {int(seeds)} ({100 * low:.0f} to {100 * high:.0f}%)"
+
+
+def paired(runs: pd.DataFrame, method: str = "lfighter") -> pd.DataFrame:
+    """A method against each other one, seed by seed, where two seeds or more have both.
+
+    Peers and attackers of a seed are the same for all methods. The difference of Src-Acc has a 95%
+    interval by bootstrap; how often only one of the two lost the class, McNemar's exact p.
+    """
+    rows = {}
+    judged = statistics.against_unattacked(runs)
+    for cell, own in judged[judged["attackers"] > 0].groupby(CELL, sort=False):
+        by_seed = {name: group.set_index("seed") for name, group in own.groupby("defense")}
+        mine = by_seed.pop(method, None)
+        for name in defenses_in_order(by_seed) if mine is not None else ():
+            other, generator = by_seed[name], np.random.default_rng(0)
+            found = statistics.paired_difference(mine["src_acc"], other["src_acc"], generator)
+            if found.pairs < 2:
+                continue
+            alone = statistics.mcnemar(mine["lost"], other["lost"])
+            rows[*cell, name] = {
+                "seeds": found.pairs,
+                "Src-Acc ahead (points)": 100 * found.mean,
+                "from": 100 * found.interval.low,
+                "to": 100 * found.interval.high,
+                f"lost by {defense_label(method)} alone": alone.only_one,
+                "lost by the other alone": alone.only_other,
+                "p": alone.p,
+            }
+    names = [*CELL, "defense"]
+    table = pd.DataFrame.from_dict(rows, orient="index") if rows else pd.DataFrame()
+    index = pd.MultiIndex.from_tuples(rows, names=names) if rows else _no_rows(names)
+    return labelled(table.set_axis(index)).rename_axis(index={"defense": "against"})
+
+
+def detectors(rounds: pd.DataFrame) -> pd.DataFrame:
+    """How well each rule that drops or scores peers tells attackers from honest ones, in percent.
+
+    Precision: how many of those it dropped attack. Recall: how many of the attackers it dropped.
+    AUC: the chance that an attacker has a worse score than an honest peer, whatever the threshold,
+    for rules that give scores. Means over the rounds that have an answer.
+    """
+    names = ["precision (%)", "recall (%)", "AUC (%)"]
+    attacked = rounds[rounds["attackers"] > 0]
+    found = [
+        statistics.detector(row.peer_ids, row.attacker_ids, row.dropped, row.scores_by_peer)
+        for row in attacked.itertuples()
+    ]
+    numbers = 100 * pd.DataFrame(found, index=attacked.index, columns=names, dtype=float)
+    table = over_seeds(attacked.join(numbers), [*CELL, "defense"], names, known=True)
+    speaks = table[["precision (%)", "AUC (%)"]].notna().any(axis=1)
+    return labelled(table[speaks])
+
+
+def _no_rows(names: list[str]) -> pd.MultiIndex:
+    return pd.MultiIndex.from_arrays([[] for _ in names], names=names)
 
 
 def cost_without_attack(runs: pd.DataFrame) -> pd.DataFrame:
     """What LFighter costs when nobody attacks, against FedAvg with the same seed, in points."""
-    both = beside_unattacked(runs, ["all_acc", "src_acc"])
+    both = statistics.beside_unattacked(runs, ["all_acc", "src_acc"])
     ours = both[(both["attackers"] == 0) & (both["defense"] == "lfighter")]
     cost = {
         "honest peers dropped (%)": 100 * ours["false_positive_rate"],
@@ -334,41 +397,9 @@ def cost_without_attack(runs: pd.DataFrame) -> pd.DataFrame:
     return labelled(over_seeds(ours.assign(**cost), ["benchmark"], list(cost), known=True))
 
 
-def glance(runs: pd.DataFrame, ratio: float = 50) -> pd.DataFrame:
-    """Src-Acc in percent: what there is to lose (FedAvg without attack), and what FedAvg and
-    LFighter keep of it at one attacker ratio."""
-    cells = {
-        ("fedavg", 0.0): "FedAvg, no attack",
-        ("fedavg", float(ratio)): f"FedAvg, {ratio:g}% attackers",
-        ("lfighter", float(ratio)): f"LFighter, {ratio:g}% attackers",
-    }
-    which = [cells.get(cell) for cell in zip(runs["defense"], runs["attackers"], strict=True)]
-    shown = runs.assign(src_acc=100 * runs["src_acc"], cell=which).dropna(subset="cell")
-    means = over_seeds(shown, ["benchmark", "cell"], ["src_acc"])
-    table = unstacked(means, "src_acc", "cell", list(cells.values()))
-    rows = pd.Index(benchmarks_in_order([*BENCHMARKS, *runs["benchmark"]]), name="benchmark")
-    return labelled(table.reindex(rows))
-
-
 def listed(seeds: Iterable[int]) -> str:
     """Seeds as a text: "0 1 4"."""
     return " ".join(map(str, sorted(set(seeds))))
-
-
-def beside_unattacked(
-    frame: pd.DataFrame, metrics: Sequence[str], per: Sequence[str] = ("benchmark", "seed")
-) -> pd.DataFrame:
-    """Runs (or rounds) with the metrics of FedAvg without attack of the same seed beside theirs."""
-    reference = frame[(frame["defense"] == "fedavg") & (frame["attackers"] == 0)]
-    reference = reference.drop_duplicates(per).set_index(list(per))[list(metrics)]
-    return frame.join(reference.add_prefix("unattacked_"), on=list(per))
-
-
-def _lost(benchmark: str, src_acc: float, unattacked: float) -> float:
-    """Whether a run lost the source class (1 or 0); NaN where nothing can be said."""
-    known = benchmark in BENCHMARKS
-    answer = lost(src_acc, unattacked, BENCHMARKS[benchmark].classes) if known else None
-    return float("nan") if answer is None else float(answer)
 
 
 def _cells(cells: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:

@@ -63,8 +63,8 @@ def overview() -> str:
     import lff
     from lff.attacks import ATTACKS
     from lff.defenses import DEFENSES
-    from lff.experiments.records import iterate
     from lff.experiments.hooks import HOOKS
+    from lff.experiments.records import iterate
     from lff.metrics import METRICS, PAPER_METRICS
 
     recorded: Counter[tuple[str, str]] = Counter()

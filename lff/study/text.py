@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from lff.experiments.experiment import Experiment
-from lff.study.frame import benchmark_label
+from lff.study import statistics
+from lff.study.frame import benchmark_label, defense_label, defenses_in_order
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -22,9 +23,9 @@ COMPANIONS = (" low", " high", " seeds")
 def caption(frame: pd.DataFrame, scale: str, asked: Collection[Experiment] | None = None) -> str:
     """A caption's facts: scale, data source, seeds and number of runs behind a frame.
 
-    For frames of runs, of rounds, and of observations. One benchmark is named, and so is a
+    For frames of runs, of rounds, and of views. One benchmark is named, and so is a
     ResNet18 that is not the paper's. Where not all of the runs `asked` for are recorded, it says
-    how many are. Observations of one benchmark say which round they look into.
+    how many are. Views of one round of one benchmark say which it is.
     """
     wanted = len({e.id for e in asked or ()})
     if frame.empty:
@@ -44,10 +45,10 @@ def caption(frame: pd.DataFrame, scale: str, asked: Collection[Experiment] | Non
         number,
     ]
     told = "; ".join(facts)
-    if alone and "observed_round" in frame:
+    if alone and "view" in frame and frame["round"].nunique() == 1:
         e = frame.iloc[0]
         attacked = f"{e['attackers']:g}% attackers, " if e["attackers"] else ""
-        told += f", {attacked}round {e['observed_round'] + 1} of {e['rounds']}"
+        told += f", {attacked}round {e['round'] + 1} of {e['rounds']}"
     return told
 
 
@@ -68,23 +69,60 @@ def interval_note(frame: pd.DataFrame) -> str:
     return INTERVAL + ("; NaN [min, max]: not defined in some seed" if undefined else "")
 
 
+def robustness_in_words(runs: pd.DataFrame, benchmark: str) -> str:
+    """What is left of the source class of one benchmark, method by method, and who lost it.
+
+    At the largest attacker ratio of those that most methods were run at; medians over the seeds.
+    """
+    judged = statistics.against_unattacked(runs[runs["benchmark"] == benchmark])
+    attacked = judged[judged["attackers"] > 0]
+    name = benchmark_label(benchmark)
+    if attacked.empty:
+        return f"{name}: no attacked run is recorded."
+    methods = attacked.groupby("attackers")["defense"].nunique()
+    ratio = methods.index[methods == methods.max()].max()
+    here = attacked[attacked["attackers"] == ratio]
+    without = 100 * here["unattacked_src_acc"].median()
+    known = here.dropna(subset="lost")
+    if known.empty:
+        told = "was not run" if pd.isna(without) else f"has a Src-Acc of {without:.0f} only"
+        return f"{name}: FedAvg without attack {told}, so nothing can be said of the defenses."
+    src_acc = 100 * known.groupby("defense")["src_acc"].median()
+    order = defenses_in_order(src_acc.index)
+    left = ", ".join(f"{defense_label(method)} {src_acc[method]:.0f}" for method in order)
+    counts = known.groupby("defense")["lost"].agg(["sum", "size"])
+    lost = [
+        f"{defense_label(method)} in {counts['sum'][method]} of {counts['size'][method]}"
+        for method in order
+        if counts["sum"][method]
+    ]
+    return (
+        f"{name}, {ratio:g}% attackers, {seeds_in_words(known['seed'])}: of a Src-Acc of "
+        f"{without:.0f} without attack are left {left}. "
+        + (f"The class is lost: {', '.join(lost)}." if lost else "Nobody loses the class.")
+    )
+
+
 def to_text(
     frame: pd.DataFrame, digits: int | Mapping[str, int] = 2, best: str | None = None
 ) -> pd.DataFrame:
     """The texts of a table: mean and range in one, numbers to `digits`, what is missing as "--".
 
     `digits` is for all columns or by their name; `best` ("min" or "max") marks the best number of
-    each row, as printed, with `**`, unless no other number of the row is worse.
+    each row, as printed, with `**`, unless no other number of the row is worse. The oracle, which
+    is told who attacks, does not compete.
     """
     number = {name: digits if isinstance(digits, int) else digits.get(name, 2) for name in frame}
     columns = {name: _column(frame, name, number[name]) for name in _shown(frame)}
     text = pd.DataFrame(columns, index=frame.index, dtype=object)
     if best is None:
         return text
-    printed = text.map(lambda cell: cell.split(" ")[0]).apply(pd.to_numeric, errors="coerce")
+    competing = text.drop(columns=defense_label("oracle"), errors="ignore")
+    printed = competing.map(lambda cell: cell.split(" ")[0]).apply(pd.to_numeric, errors="coerce")
     is_best = printed.eq(printed.agg(best, axis=1), axis=0)
     compared = printed.max(axis=1) > printed.min(axis=1)
-    return text.mask(is_best.mul(compared, axis=0), "**" + text + "**")
+    marked = is_best.mul(compared, axis=0).reindex(columns=text.columns, fill_value=False)
+    return text.mask(marked, "**" + text + "**")
 
 
 def markdown(text: pd.DataFrame) -> str:

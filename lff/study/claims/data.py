@@ -8,7 +8,19 @@ from typing import Any
 
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
-from lff.study.claims.claim import ATTACK, ATTACKED, BY_DEFINITION, DEFENSES, LFIGHTER, METRICS, OTHERS, OURS, SHOWN, TIMES, Claim
+from lff.study.claims.claim import (
+    ATTACK,
+    ATTACKED,
+    BY_DEFINITION,
+    DEFENSES,
+    LFIGHTER,
+    METRICS,
+    OTHERS,
+    OURS,
+    SHOWN,
+    TIMES,
+    Claim,
+)
 from lff.study.claims.measures import CLOSE, CV_SCALE, ROBUST, ZERO
 
 SIX = tuple(BENCHMARKS)

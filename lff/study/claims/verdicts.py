@@ -26,7 +26,16 @@ import pandas as pd
 
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.study import paper, statistics
-from lff.study.claims.asking import FRAMES, Answers, Unlearned, ask, not_learned, of_paper_size, of_runs, of_views
+from lff.study.claims.asking import (
+    FRAMES,
+    Answers,
+    Unlearned,
+    ask,
+    not_learned,
+    of_paper_size,
+    of_runs,
+    of_views,
+)
 from lff.study.claims.claim import ON_SOURCE, SIDES, SUBJECTS, Claim
 from lff.study.claims.data import CLAIMS
 from lff.study.claims.evidence import LABELS, asks, cases, counted, ends, percents, says

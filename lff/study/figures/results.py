@@ -11,8 +11,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from lff.experiments.experiment import Experiment
+from lff.study import paper, statistics
 from lff.study.figures import style
-from lff.study.figures.style import REFERENCE, WIDTH, Look, journal, new_figure, not_run
+from lff.study.figures.style import (
+    REFERENCE,
+    WIDTH,
+    Look,
+    journal,
+    new_figure,
+    not_run,
+    round_axis,
+)
 from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
 
 PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "lfighter")
@@ -100,6 +109,101 @@ def _median_and_seeds(
     dots = look | {"linestyle": "", "markersize": 3, "alpha": 0.5, "clip_on": False}
     ax.plot(runs["attackers"] + shift, runs[metric], **dots)
     ax.plot(ratios + shift, medians, **look | {"marker": "", "zorder": 3})
+
+
+def profiles(runs: pd.DataFrame, caption: str) -> Figure:
+    """The share of attacked runs that kept at least so much of the source class, by method.
+
+    What is kept is Src-Acc relative to FedAvg's without attack with the same seed, at most all of
+    it (`lff.study.statistics.performance_profile`). Methods are compared on the same cells: those
+    benchmarks and ratios at which most methods were run. A band is a 95% interval, where each cell
+    has three seeds or more.
+    """
+    cells = ["benchmark", "attackers"]
+    kept = statistics.against_unattacked(runs).dropna(subset="kept")
+    kept = kept[kept["attackers"] > 0]
+    number = kept.groupby(cells)["defense"].transform("nunique")
+    kept = kept[number == number.max()]
+    methods = defenses_in_order(kept["defense"])
+    taus = np.linspace(0, 1, 201).tolist()
+    with journal():
+        counted = f"{kept.groupby(cells).ngroups} cells, {len(kept)} attacked runs"
+        figure = new_figure(0.62 * WIDTH, 2.9, f"{caption}; profiles over {counted}")
+        ax = figure.subplots()
+        ax.axvline(50, color=style.GRAY, linewidth=0.8, linestyle=":")
+        ax.text(49, 3, "lost", ha="right", fontsize=7, color="0.35")
+        for method in methods:
+            own = kept[kept["defense"] == method]
+            curve = statistics.performance_profile(own, taus, np.random.default_rng(0))
+            look = ORACLE if method == "oracle" else style.look(method, methods)
+            color, line = look["color"], look.get("linestyle", "-")
+            x, share = 100 * curve["tau"], 100 * curve["share"]
+            ax.plot(x, share, color=color, linestyle=line, label=defense_label(method))
+            ax.fill_between(
+                x, 100 * curve["low"], 100 * curve["high"], color=color, alpha=0.15, linewidth=0
+            )
+        ax.set(xlim=(0, 100.5), ylim=(0, 103), ylabel="runs that keep at least that (%)")
+        ax.set_xlabel("Src-Acc, relative to FedAvg without attack (%)")
+        if methods:
+            figure.legend(loc="outside right upper")
+    return figure
+
+
+def odd_peer(rounds: pd.DataFrame, caption: str) -> Figure:
+    """FoolsGold on MNIST-iid: what one odd peer does to it, round by round.
+
+    `rounds` are those of runs with the hook `similarities`, and their `case`: who the last peer is.
+    Above: Src-Acc, the peers that have any weight, and the last peer's share of it; a line is a
+    seed. Crosses are the authors' own program (`lff.study.paper`). Below, in the same
+    cases: the mean cosine of what FoolsGold remembers of two peers.
+    """
+    weights = [np.array(w, dtype=float) for w in rounds["weights_by_peer"]]
+    shown = rounds.assign(
+        round=rounds["round"] + 1,
+        src_acc=100 * rounds["src_acc"],
+        weighing=[(w > 0).sum() for w in weights],
+        last=[100 * w[-1] / w.sum() for w in weights],
+    )
+    cases = list(shown["case"].unique())
+    palette = dict(zip(cases, sns.color_palette("colorblind", len(cases)), strict=True))
+    above = {
+        "src_acc": "Src-Acc (%)",
+        "weighing": "peers with any weight",
+        "last": "last peer's weight (%)",
+    }
+    with journal():
+        note = "; a line is a seed, crosses: the authors' own program, 40% attackers"
+        figure = new_figure(WIDTH, 4.6, caption + note)
+        top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[1.15, 1]))
+        for ax, (column, label) in zip(top.subplots(1, 3), above.items(), strict=True):
+            sns.lineplot(
+                shown, x="round", y=column, hue="case", units="id", estimator=None, ax=ax,
+                palette=palette, legend=column == "src_acc", linewidth=1, alpha=0.8,
+            )  # fmt: skip
+            for case, released in paper.released_foolsgold().items():
+                if case in cases and column in released:
+                    numbers = released[column]
+                    ax.plot(range(1, len(numbers) + 1), numbers, "x", color=palette[case], ms=4)
+            ax.set_ylabel(label)
+            round_axis(ax)
+        legend = top.axes[0].get_legend()
+        handles, labels = legend.legend_handles, [text.get_text() for text in legend.texts]
+        legend.remove()
+        top.legend(handles, labels, loc="outside upper center", ncols=2)
+        found = pd.DataFrame(list(shown["noted"].map(lambda noted: noted["similarities"])))
+        pairs = found.assign(case=shown["case"].to_numpy(), round=shown["round"].to_numpy())
+        long = pairs.melt(["case", "round"], var_name="pair", value_name="cosine").dropna()
+        for ax, case in zip(bottom.subplots(1, len(cases), sharey=True), cases, strict=True):
+            sns.lineplot(
+                long[long["case"] == case], x="round", y="cosine", hue="pair", style="pair",
+                hue_order=list(found), style_order=list(found), errorbar=None, ax=ax,
+                legend=case == cases[0], linewidth=1,
+            )  # fmt: skip
+            ax.set_title(case, fontsize=7)
+            ax.set_ylabel("mean cosine")
+            round_axis(ax)
+        bottom.axes[0].legend(title=None, fontsize=6)
+    return figure
 
 
 def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) -> Figure:

@@ -9,8 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lff.experiments.experiment import Experiment
-from lff.study import lockon
-from lff.study.figures.style import GRAY, REFERENCE, WIDTH, journal, look, new_figure, not_run, round_axis
+from lff.study import lockon, statistics
+from lff.study.figures.style import (
+    GRAY,
+    REFERENCE,
+    WIDTH,
+    journal,
+    look,
+    new_figure,
+    not_run,
+    round_axis,
+)
 from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
 
 DROPPED = {
@@ -145,6 +154,48 @@ def dropped_by_round(
             ax.set_xlabel("round")
         shrink = min(1, 1.6 / len(benchmarks))
         figure.colorbar(axes[0, 0].collections[0], ax=axes, label="percent", shrink=shrink)
+    return figure
+
+
+def saved_and_lost(rounds: pd.DataFrame, caption: str, runs: pd.DataFrame) -> Figure:
+    """LFighter in every seed of one benchmark and ratio: Src-Acc, and whom it dropped.
+
+    `rounds` are those of its attacked runs, and of FedAvg without attack, the gray lines; `runs`
+    say which of them lost the class.
+    A seed is red if it lost the source class. Its row on the right is blue where a larger share
+    of the attackers was dropped than of the honest peers, red where it was the other way round.
+    """
+    judged = statistics.against_unattacked(runs[runs["id"].isin(rounds["id"])])
+    lost = judged[judged["defense"] == lockon.LFIGHTER].set_index("seed")["lost"].fillna(False)
+    seen = lockon.filtered(rounds[rounds["attackers"] > 0])
+    reference = rounds[(rounds["defense"] == "fedavg") & (rounds["attackers"] == 0)]
+    ours = rounds[(rounds["defense"] == lockon.LFIGHTER) & (rounds["attackers"] > 0)]
+    order = sorted(lost.index, key=lambda seed: (lost[seed], seed))
+    red, *_, blue = sns.color_palette("RdBu", 9)
+    with journal():
+        figure = new_figure(WIDTH, max(2.4, 0.11 * len(order) + 1.1), caption)
+        curves, strips = figure.subplots(1, 2, width_ratios=[1, 1.25])
+        _curves(curves, reference, **REFERENCE)
+        for is_lost, color in ((False, blue), (True, red)):
+            here = ours[ours["seed"].map(lost) == is_lost]
+            shown = here.assign(round=here["round"] + 1, percent=100 * here["src_acc"])
+            sns.lineplot(
+                shown, x="round", y="percent", units="seed", estimator=None, color=color,
+                ax=curves, linewidth=0.9, legend=False,
+            )  # fmt: skip
+        curves.set(ylabel="Src-Acc (%)", ylim=(-3, 103))
+        curves.set_title(f"class lost in {int(lost.sum())} of {len(lost)} seeds")
+        round_axis(curves)
+        seen = seen.assign(right=100 * (seen["attackers_dropped"] - seen["honest_dropped"]))
+        wide = seen.pivot(index="seed", columns="round", values="right").loc[order]
+        wide.columns = wide.columns + 1
+        label = {"label": "% of attackers dropped\nminus % of honest peers"}
+        sns.heatmap(
+            wide, cmap="RdBu", vmin=-100, vmax=100, ax=strips, cbar_kws=label, yticklabels=True,
+            rasterized=True,
+        )  # fmt: skip
+        strips.set(xlabel="round", ylabel="seed", title="whom it dropped")
+        strips.tick_params(length=0, labelsize=6, rotation=0)
     return figure
 
 

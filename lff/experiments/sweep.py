@@ -316,14 +316,14 @@ def _spread(
                 futures[client.submit(task, e, packed[e], pure=False)] = e
         except OSError:  # its status tells whether it is gone
             time.sleep(POLL)
-        if client.status != "running":
+        ended = [future for future in futures if future.done()]
+        if client.status != "running":  # looked at last: then no future ended by its loss
             raise ClusterError(
                 "the Dask scheduler is gone; records that came back are kept, and the same command "
                 "goes on from there"
             )
         bar.running = len(futures)
         bar.show()
-        ended = [future for future in futures if future.done()]
         if not ended:
             time.sleep(POLL)
         for future in ended:

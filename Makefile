@@ -74,7 +74,7 @@ test: $(READY)
 
 flower: $(FLOWER_READY)
 	@echo "Running the tests that need Flower ..."
-	@$(FLOWER)/bin/python -m pytest tests/flower
+	@$(FLOWER)/bin/python -m pytest tests/flower $(if $(ONLY),-m "$(ONLY)")
 
 coverage: $(READY)
 	@$(BIN)/python -m pytest tests -n 2 --cov

@@ -104,12 +104,12 @@ SCALES: dict[str, Scale] = {
             "mnist": _EMBEDDED
             | {
                 "peers": 20,
-                "rounds": 10,
+                "examples": 3000,
+                "rounds": 8,
                 "local_epochs": 1,
                 "batch_size": 32,
                 "learning_rate": 0.05,
             },
-            "mnist-iid": {"rounds": 8},
             # One class per peer drifts apart: one step a round, of all her examples.
             "mnist-extreme": {
                 "peers": 50,
@@ -132,12 +132,11 @@ SCALES: dict[str, Scale] = {
             "imdb": _EMBEDDED
             | {
                 "peers": 10,
-                "examples": 2000,
-                "test_examples": 500,
-                "rounds": 5,
-                "batch_size": 16,
+                "examples": 4000,
+                "test_examples": 1000,
+                "rounds": 6,
                 "vocabulary": 2000,
-                "learning_rate": 0.01,
+                "learning_rate": 0.005,
             },
         },
         # All cells of MNIST-Mild, whose ratios and methods are compared; elsewhere the main ones.

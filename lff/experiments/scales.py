@@ -114,9 +114,9 @@ SCALES: dict[str, Scale] = {
             "mnist-extreme": {
                 "peers": 50,
                 "examples": 2000,
-                "rounds": 26,
+                "rounds": 34,
                 "batch_size": 128,
-                "learning_rate": 0.15,
+                "learning_rate": 0.12,
             },
             # 3,000 images leave no peer of seeds 0 to 4 a last batch of two or three.
             "cifar10": _EMBEDDED

@@ -7,6 +7,7 @@ import pytest
 
 from lff.errors import InputError
 from lff.experiments.benchmarks import BENCHMARKS
+from lff.experiments.build import dataset, make_peers
 from lff.experiments.experiment import Experiment
 from lff.experiments.scales import SCALES, experiment
 
@@ -125,6 +126,26 @@ def test_peers_of_cifar10_iid_have_no_last_batch_of_two(scale):
     """Which BatchNorm, at the single pixel ResNet18 ends in, makes wild gradients of."""
     e = experiment("cifar10-iid", scale=scale)
     assert (e.examples or 50_000) // e.peers % e.batch_size not in (2, 3)
+
+
+@pytest.mark.parametrize("name", ["cifar10-iid", "cifar10-mild"])
+def test_peers_of_quick_color_digits_have_no_last_batch_of_two(name):
+    """In the seeds its sizes were found with."""
+    data = dataset(experiment(name, scale="quick"))
+    for seed in range(5):
+        e = experiment(name, scale="quick", seed=seed)
+        peers, _ = make_peers(e, data)
+        assert not {len(peer.y) % e.batch_size for peer in peers} & {2, 3}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_sizes_of_quick_are_within_the_embedded_data(name):
+    e = experiment(name, scale="quick", attackers=40)
+    there = dataset(e)
+    assert e.examples <= len(there.train_y)
+    assert e.test_examples <= len(there.test_y)
+    _, attackers = make_peers(e, there)
+    assert len(attackers) == (2 if e.distribution == "extreme" else 0.4 * e.peers)
 
 
 def test_whole_number_and_float_ratio_are_the_same_experiment():

@@ -131,17 +131,24 @@ def test_lists_are_of_the_given_scale_and_seeds(name):
     assert {(e.scale, e.seed) for e in runs} <= {("quick", 3), ("quick", 4)}
 
 
-def test_the_extra_ratios_of_the_figures_are_listed_and_judged():
-    """The quick grid has neither 10% anywhere nor 30% of MNIST; two notebooks show them."""
+def test_figures_of_few_ratios_are_listed_and_judged():
+    """The paper's are of 10% and 30%; at quick they are of the 40% that its grid has anyway."""
     grid = cells(lff.grid(scale="quick"))
     ceiling = {(b, "oracle", r) for b, _, r in grid if r}
     assert cells(listed("05_robustness", scale="quick")) == grid | ceiling
+    assert cells(listed("06_stability", scale="quick")) == grid
     gradients = cells(e for e in listed("03_gradients", scale="quick") if not e.hooks)
-    assert gradients == {(b, "fedavg", r) for b in ("mnist-iid", "cifar10-mild") for r in (10, 30)}
-    extra = cells(listed("06_stability", scale="quick")) - grid
-    assert extra == {("mnist-extreme", d, 30.0) for d in PAPER_DEFENSES}
+    assert gradients == {(b, "fedavg", 40.0) for b in ("mnist-iid", "cifar10-mild")}
     judged = [e for e in listed("08_paper_vs_ours", scale="quick") if not e.hooks]
-    assert cells(judged) == grid | gradients | extra | ceiling
+    assert cells(judged) == grid | ceiling
+    at_laptop = [e for e in listed("03_gradients", scale="laptop") if not e.hooks]
+    assert {e.attackers for e in at_laptop} == {10.0, 30.0}
+
+
+def test_at_quick_nothing_is_larger_than_the_embedded_data():
+    for name in NAMES:
+        assert {e.width for e in listed(name, scale="quick") if "cifar10" in e.benchmark} <= {16}
+        assert all(e.examples <= 4000 for e in listed(name, scale="quick"))
 
 
 def test_aggregation_is_timed_with_the_papers_resnet18():

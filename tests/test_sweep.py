@@ -31,6 +31,16 @@ def test_the_paper_scale_has_all_252_runs():
     assert len(lff.grid(scale="paper")) == 6 * len(ATTACKER_RATIOS) * len(PAPER_DEFENSES) == 252
 
 
+def test_quick_has_every_cell_of_one_benchmark_and_the_main_ones_of_five():
+    cells = [(e.benchmark, e.defense, e.attackers) for e in lff.grid(scale="quick")]
+    mild = [cell for cell in cells if cell[0] == "mnist-mild"]
+    assert set(mild) == {("mnist-mild", d, r) for d in PAPER_DEFENSES for r in ATTACKER_RATIOS}
+    five = ("fedavg", "median", "multi_krum", "foolsgold", "lfighter")
+    others = {"mnist-iid", "mnist-extreme", "cifar10-iid", "cifar10-mild", "imdb"}
+    assert set(cells) - set(mild) == {(b, d, r) for b in others for d in five for r in (0, 40)}
+    assert len(cells) == len(set(cells)) == 92
+
+
 def test_what_is_left_empty_is_what_the_scale_runs():
     runs = lff.grid(["imdb"], scale="quick")
     cells = SCALES["quick"].grid("imdb")

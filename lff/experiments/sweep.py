@@ -45,6 +45,7 @@ logger = logging.getLogger("lff")
 ANSWER = 5.0  # seconds that a scheduler has to answer
 WORTH_PROCESSES = 40.0  # seconds of work; each process takes some to start
 POLL = 0.1  # seconds between two looks at the runs under way
+RESTART = 300.0  # seconds that Dask has to start workers of this machine again
 LONGEST_GREETING = 1 << 20  # bytes
 PACKAGES = ("lff", "torch", "numpy", "scikit-learn")
 SETTINGS = {
@@ -309,13 +310,18 @@ def _spread(
     task = partial(work, ours=identity(), device=device, folder=there)
     packed = {e: code.packed(e) for e in waiting}
     left, futures = list(waiting), dict["Future[Any]", Experiment]()
+    alive = time.monotonic()
     while left or futures:
         try:
-            while left and len(futures) < min(jobs or len(waiting), len(client.nthreads()) or 1):
+            workers = len(client.nthreads())
+            while left and len(futures) < min(jobs or len(waiting), workers or 1):
                 e = left.pop(0)
                 futures[client.submit(task, e, packed[e], pure=False)] = e
+            alive = time.monotonic() if workers or not here else alive
         except OSError:  # its status tells whether it is gone
             time.sleep(POLL)
+        if time.monotonic() - alive > RESTART:
+            raise ClusterError("no worker process is left; run the same command again")
         ended = [future for future in futures if future.done()]
         if client.status != "running":  # looked at last: then no future ended by its loss
             raise ClusterError(

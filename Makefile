@@ -3,18 +3,22 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FLOWER := .venv-flower
+FLOWER_READY := $(FLOWER)/.ready
 SCALE ?= quick
 
-.PHONY: help study figures evidence test coverage lab speed chaos lint clean
+.PHONY: help study figures evidence verify test flower coverage lab speed chaos lint clean
 
 help:
 	@echo "make study     run the study on embedded data (SCALE=smoke|quick|laptop|paper; default quick)"
 	@echo "make figures   draw every table and figure of the paper from the committed records of the real data"
 	@echo "make evidence  run the evidence on the real data, what tells most first; goes on where it was"
+	@echo "make verify    play the first rounds of a handful of committed records again, and compare"
 	@echo "make test      run the tests"
+	@echo "make flower    test lff.flower, in an environment of its own (1.9 GB)"
 	@echo "make coverage  run the tests and show which lines and branches of lff/ they miss"
 	@echo "make lab       open the notebooks in JupyterLab"
-	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint|growth for one part)"
+	@echo "make speed     measure speed (ONLY=goals|training|aggregation|checkpoint|growth|flower for one part)"
 	@echo "make chaos     kill, interrupt and starve runs on purpose (KILLS=60, SEED=random)"
 	@echo "make lint      check style and types"
 	@echo "make clean     remove .venv and caches"
@@ -60,9 +64,17 @@ evidence: $(READY)
 	@cp study/laptop/*.ipynb figures/laptop/
 	@$(BIN)/python -m lff.study.readme
 
+verify: $(READY)
+	@echo "Playing two rounds of four records again (about two minutes) ..."
+	@$(BIN)/lff verify --scale laptop
+
 test: $(READY)
 	@echo "Running the tests ..."
 	@$(BIN)/python -m pytest tests notebooks --nbval-lax --nbval-current-env -n 2 --dist loadfile
+
+flower: $(FLOWER_READY)
+	@echo "Running the tests that need Flower ..."
+	@$(FLOWER)/bin/python -m pytest tests/flower
 
 coverage: $(READY)
 	@$(BIN)/python -m pytest tests -n 2 --cov
@@ -70,7 +82,7 @@ coverage: $(READY)
 lab: $(READY)
 	@$(BIN)/jupyter lab notebooks
 
-speed: $(READY)
+speed: $(READY) $(if $(filter flower,$(or $(ONLY),flower)),$(FLOWER_READY))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[speed]'
 	@echo "Measuring (some minutes; best on a machine that does nothing else) ..."
@@ -85,7 +97,7 @@ lint: $(READY)
 	@$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .coverage* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) .coverage* .pytest_cache .ruff_cache .hypothesis
 
 # The first interpreter that really runs: a name on the PATH alone may be a version manager's shim.
 $(READY): pyproject.toml constraints.txt
@@ -99,3 +111,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[notebooks,test,dev]'; \
 	touch $(READY); echo "Set up."
+
+$(FLOWER_READY): pyproject.toml constraints-flower.txt | $(READY)
+	@echo "Setting up $(FLOWER) (once; some minutes) ..."
+	@$(BIN)/python -m venv $(FLOWER)
+	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints-flower.txt --editable '.[flower]' 'flwr[simulation]' pytest
+	@touch $@

@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="show benchmarks, defenses, attacks, scales")
     _add_imports(listing)
     listing.set_defaults(command=_list)
+    _add_verify(commands)
     _add_speed(commands)
     for command in commands.choices.values():
         command.set_defaults(flags=[f for a in command._actions for f in a.option_strings])
@@ -200,6 +201,23 @@ def _add_data(commands: Any) -> None:
         action.set_defaults(command=command)
 
 
+def _add_verify(commands: Any) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="play the first rounds of recorded runs again, and compare",
+        epilog="example: lff verify --scale laptop --runs 4 --rounds 2",
+    )
+    _add_scale(parser)
+    parser.add_argument(
+        "--runs", type=_positive, default=4, help="how many records, evenly spaced (default: 4)"
+    )
+    parser.add_argument(
+        "--rounds", type=_positive, default=2, help="how many of their rounds (default: 2)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    parser.set_defaults(command=_verify)
+
+
 def _add_speed(commands: Any) -> None:
     parser = commands.add_parser(
         "speed",
@@ -295,6 +313,23 @@ def _study(options: argparse.Namespace) -> int:
     given |= parse_parameters(options.parameter)
     outcome = run_study(options.notebooks, given, jobs=options.jobs, say=_say)
     return FAILURE if outcome.failed else 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from lff.experiments.records import iterate
+    from lff.experiments.verify import repeat, spread_over
+
+    recorded = list(iterate(scale=options.scale))
+    if not recorded:
+        raise InputError(f"no run is recorded at scale {options.scale!r}")
+    failed = 0
+    for record in spread_over(recorded, options.runs):
+        found = repeat(record, options.rounds, device=options.device)
+        said = "the same bits" if found.same_bits else f"rates within {found.difference:.3f}"
+        dropped = f"same peers dropped in {found.same_peers_dropped} of {found.rounds} rounds"
+        _say(f"{'ok  ' if found.holds else 'FAIL'} {found.id}: {said}, {dropped}")
+        failed += not found.holds
+    return FAILURE if failed else 0
 
 
 def _speed(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads do not spin
 
 # Modules of this package with run(quick) -> Report.
-PARTS = ("goals", "training", "aggregation", "checkpoint", "growth")
+PARTS = ("goals", "training", "aggregation", "checkpoint", "growth", "flower")
 
 
 def main() -> None:

@@ -139,7 +139,7 @@ def competing(each: Round) -> Iterator[dict[str, Callable[[], Any]]]:
         return one_round
 
     with ExitStack() as stack:
-        trainers = make_trainers(each, peers)
+        trainers = make_trainers(each)
         for trainer in trainers.values():
             stack.enter_context(closing(trainer))
         # The start of processes is not part of a round.
@@ -147,18 +147,18 @@ def competing(each: Round) -> Iterator[dict[str, Callable[[], Any]]]:
         yield {TEXTBOOK: baseline} | {name: ours(t) for name, t in trainers.items()}
 
 
-def make_trainers(each: Round, peers: list[Peer]) -> dict[str, Trainer]:
+def make_trainers(each: Round) -> dict[str, Trainer]:
     """Our trainers, what experiments use first."""
     head, training = OUTPUT_LAYER[each.model], each.training
     plain = FlatModel(model(each), head)
     trainers: dict[str, Trainer] = {
-        POOL: Pool(CORES, model(each), head, training, peers),
+        POOL: Pool(CORES, model(each), head, training),
         "lff, one process": FastLoop(FlatModel(accelerate(model(each), "cpu"), head), training),
         "lff, one process, the plain loop": Loop(plain, training),
     }
     if each.model == "cnn":
         stacked = Stacked(model(each), plain.layout, training)
-        trainers["lff, one process, stacked (vmap)"] = stacked
+        trainers["lff, one process, stacked"] = stacked
     return trainers
 
 

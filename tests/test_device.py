@@ -14,7 +14,7 @@ from pretended_gpu import CUDA, PretendedGpu, pretended_gpu
 import lff
 from lff import fast
 from lff.defenses import DEFENSES
-from lff.experiments.checkpoints import checkpoint_path
+from lff.experiments.records import checkpoint_path, path_of
 from lff.fast import RULES, accelerate, choose_trainer
 from lff.fast.stacked import Stacked
 from lff.fast.submodels import FastLoop
@@ -255,7 +255,7 @@ def test_a_checkpoint_of_one_engine_is_not_gone_on_from_by_another(
     with pytest.raises(Enough):
         lff.run("mnist-iid", engine="stacked", on_round=stop, **settings)
     e = lff.experiment("mnist-iid", **SMALL)
-    assert checkpoint_path(e, tmp_path).exists()
+    assert checkpoint_path(path_of(e, tmp_path)).exists()
     record = lff.run("mnist-iid", engine="loop", **settings)
     assert "written with other engine" in caplog.text
     assert record.provenance["engine"] == "loop"

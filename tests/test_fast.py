@@ -152,7 +152,7 @@ def test_a_pool_gives_the_same_bits_in_the_same_order(name):
     plain, training, peers = a_round(name, **optimizer)
     loop = FastLoop(fast_model(name), training)
     weights = loop.model.vector.clone()
-    pool = Pool(2, plain, OUTPUT_LAYER[name], training, peers)
+    pool = Pool(2, plain, OUTPUT_LAYER[name], training)
     try:
         for t in (0, 1):
             wanted = loop.train(weights, peers, seed=4, round=t)
@@ -170,7 +170,7 @@ def test_a_pool_gives_the_same_bits_in_the_same_order(name):
 def test_a_killed_process_of_a_pool_is_reported():
     plain, training, peers = a_round("cnn")
     weights = fast_model("cnn").vector.clone()
-    pool = Pool(2, plain, "fc2", training, peers)
+    pool = Pool(2, plain, "fc2", training)
     try:
         pool.train(weights, peers, seed=0, round=0)
         os.kill(next(iter(pool.pool._processes)), signal.SIGKILL)

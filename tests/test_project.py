@@ -35,16 +35,25 @@ def project():
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def direct_dependencies(project, without=("speed",)) -> set[str]:
-    """What an installation has; `make speed` alone installs what is there to compare with."""
+def direct_dependencies(project, without=("speed", "flower")) -> set[str]:
+    """What an installation has; two extras are for `make speed` and an environment of its own."""
     extras = project["optional-dependencies"].items()
     chosen = [names for extra, names in extras if extra not in without]
     return {normalized(name) for name in sum(chosen, project["dependencies"])}
 
 
 def test_every_dependency_is_pinned_and_only_in_constraints(project, constraints):
-    wanted = direct_dependencies(project, without=())  # bare names: no version in pyproject
+    wanted = direct_dependencies(project, without=["flower"])  # bare names: no version in pyproject
     assert wanted <= constraints.keys()
+
+
+def test_flowers_environment_has_the_same_versions(project, constraints):
+    """All but `packaging`, for which it is one of its own."""
+    flower = pins((ROOT / "constraints-flower.txt").read_text().splitlines())
+    wanted = {*project["dependencies"], *project["optional-dependencies"]["flower"], "pytest"}
+    assert {normalized(name) for name in wanted} <= flower.keys()
+    shared = constraints.keys() & flower.keys()
+    assert [name for name in shared if constraints[name] != flower[name]] == ["packaging"]
 
 
 def test_environment_repeats_the_pins_of_the_direct_dependencies(project, constraints):
@@ -121,7 +130,8 @@ import hdbscan, sklearn.cluster, pandas, matplotlib
 before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
 import importlib, pkgutil, lff
 for module in pkgutil.walk_packages(lff.__path__, 'lff.'):
-    importlib.import_module(module.name)
+    if module.name != 'lff.flower':  # needs an extra
+        importlib.import_module(module.name)
 after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
 assert before[:2] == after[:2] and torch.equal(before[2], after[2])
 """

@@ -1,6 +1,7 @@
 """The measurements run, and what is compared computes the same; no time is asserted."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from lff.experiments.scales import PAPER_DEFENSES
 from lff.fast.stacked import AGREEMENT, Stacked
 from lff.models import FlatModel
 from lff.training import LocalTraining, Loop
-from speed import aggregation, checkpoint, common, device, goals, growth, textbook, training
+from speed import aggregation, checkpoint, common, device, flower, goals, growth, textbook, training
 
 DISTINCT = set(PAPER_DEFENSES)
 
@@ -102,6 +103,41 @@ def test_a_checkpoint_is_measured_beside_a_round(monkeypatch):
     assert row["MB"] == pytest.approx(4.99, abs=0.01)  # a model of 10,002 words in float32
     assert row["round (s of CPU)"] > 0
     assert row["write, median (s)"] <= row["write, slowest (s)"]
+
+
+@pytest.mark.parametrize("play", [flower.play_textbook, flower.play_lff])
+def test_a_contestant_says_when_each_round_begins(play, capsys):
+    play(2, 8, 3)
+    began = [json.loads(line)["began"] for line in capsys.readouterr().out.splitlines()]
+    assert len(began) == 4
+    assert began == sorted(began)
+
+
+def test_a_program_is_measured_with_its_children():
+    """Rounds of a second, half a second and a quarter; a child that holds 100 MB."""
+    child = "import time; held = bytearray(10**8); time.sleep(2)"
+    code = f"""
+import subprocess, sys, time
+started = time.time()
+child = subprocess.Popen([sys.executable, "-c", {child!r}])
+print("other words")
+for seconds in (0, 1, 1.5, 1.75):
+    print('{{"began": ' + str(started + seconds) + '}}')
+child.wait()
+"""
+    row = flower.measure([sys.executable, "-c", code])
+    assert row["start-up (s)"] > 0
+    assert row["first round (s)"] == pytest.approx(1, abs=1e-3)
+    assert row["a round (s)"] == pytest.approx(0.25, abs=1e-3)
+    assert 100 < row["peak memory (MB)"] < 200
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        flower.measure([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_where_flower_is_not_installed_a_line_says_so(monkeypatch):
+    monkeypatch.setattr(flower, "CONTESTANTS", {"Flower": ("play_flower", "nowhere/python")})
+    report = flower.run(quick=True)
+    assert "Flower is not measured" in report.notes[0]
 
 
 def test_the_cost_of_more_peers_updates_and_records_is_measured():

@@ -61,6 +61,10 @@ def test_combinations_may_come_from_iterators(tiny):
 def test_there_is_one_job_per_core_that_may_be_used(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7})
     assert sweep.default_jobs(torch.device("cpu")) == 3
+    long = [lff.experiment("mnist-iid", scale="laptop")]
+    assert sweep.jobs_worth(long, torch.device("cpu")) == 3
+    short = [lff.experiment("mnist-iid", scale="smoke")]
+    assert sweep.jobs_worth(short, torch.device("cpu")) == 1  # processes would start longer
 
 
 def test_workers_and_this_process_give_the_same_records(tiny, workers, tmp_path):
@@ -79,30 +83,36 @@ def test_workers_and_this_process_give_the_same_records(tiny, workers, tmp_path)
     assert again.done == runs
 
 
-def test_a_killed_worker_costs_its_run_one_retry_and_the_others_go_on(tiny, workers, tmp_path):
-    """One run kills the first worker that it meets, another kills every one."""
+def test_a_killed_worker_costs_its_run_one_retry(tiny, workers, tmp_path):
     marker = tmp_path / "killed"
 
     @lff.defense("mortal")
-    def mortal(updates, *, always: bool):
-        if always or not marker.exists():
+    def mortal(updates):
+        if not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return lff.Decision(aggregate=updates.weights.mean(dim=0))
 
-    deadly, once = (
-        lff.experiment("mnist-iid", defense="mortal", defense_options={"always": always}, **tiny)
-        for always in (True, False)
-    )
-    good = lff.experiment("mnist-iid", **tiny)
-    failing = lff.experiment("mnist-iid", **(tiny | {"examples": 10**6}))
-    runs = [once, deadly, good, failing]
+    runs = lff.grid(["mnist-iid"], ["mortal", "fedavg"], [0], **tiny)
     outcome = lff.run_all(runs, cluster=workers, progress=False, folder=tmp_path)
-    assert set(outcome.done) == {once, good}
-    assert outcome.failed.keys() == {deadly.id, failing.id}
-    assert "its worker was lost, 2 times" in outcome.failed[deadly.id]
-    assert "examples must be between 1 and" in outcome.failed[failing.id]
+    assert outcome.failed == {}
+    assert set(outcome.done) == set(runs)
+    assert marker.exists()
     assert not list(tmp_path.glob("*/.*.lock"))
+
+
+def test_a_run_that_kills_every_worker_is_reported_and_the_others_go_on(tiny, workers, tmp_path):
+    @lff.defense("deadly")
+    def deadly(updates):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    runs = lff.grid(["mnist-iid"], ["deadly", "fedavg"], [0], **tiny)
+    failing = lff.experiment("mnist-iid", **(tiny | {"examples": 10**6}))
+    outcome = lff.run_all([*runs, failing], cluster=workers, progress=False, folder=tmp_path)
+    assert outcome.done == runs[1:]
+    assert outcome.failed.keys() == {runs[0].id, failing.id}
+    assert "its worker was lost, 2 times" in outcome.failed[runs[0].id]
+    assert "examples must be between 1 and" in outcome.failed[failing.id]
 
 
 def test_a_record_that_does_not_come_is_a_failure(tiny, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """The federation of an experiment: data, peers, model, attack and rule put together."""
 
 import copy
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import nn
 from lff import fast
 from lff.attacks import ATTACKS, choose_attackers, number_of_attackers, source_class_holders
 from lff.data import Dataset, as_dataset, load
-from lff.defenses import DEFENSES, Rule
+from lff.defenses import DEFENSES
 from lff.errors import InputError, unknown
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.experiment import Experiment
@@ -61,7 +60,7 @@ def build(
         source_class=e.source_class,
         target_class=e.target_class,
         training=training,
-        rule=make_rule(e),
+        rule=fast.make_rule(DEFENSES[e.defense], parse_options(e.defense_options)),
         attack=attack,
         attackers=attackers,
         attacker_ratio=e.attackers / 100,
@@ -101,14 +100,6 @@ def make_model(e: Experiment, data: Dataset) -> nn.Module:
         return build_model(known.model, **sizes, seed=seed)
     with seeded(seed):
         return known.model()
-
-
-def make_rule(e: Experiment) -> Rule:
-    """The rule of an experiment: the fast form of a defense of ours, if there is one."""
-    known = DEFENSES[e.defense]
-    if known.factory.__module__.startswith("lff.defenses.") and known.name in fast.RULES:
-        known = replace(known, factory=fast.RULES[known.name])
-    return known.create(**parse_options(e.defense_options))
 
 
 def test_examples(e: Experiment, data: Dataset) -> Examples:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lff")
 
 ANSWER = 5.0  # seconds that a scheduler has to answer
+WORTH_PROCESSES = 40.0  # seconds of work; each process takes some to start
 POLL = 0.1  # seconds between two looks at the runs under way
 LONGEST_GREETING = 1 << 20  # bytes
 PACKAGES = ("lff", "torch", "numpy", "scikit-learn")
@@ -74,7 +75,8 @@ def run_all(
 ) -> Outcome:
     """Run every experiment that has no record yet, `jobs` at a time, longest first.
 
-    By default they are spread over processes of this machine, one per core; with the address of a
+    By default they are spread over processes of this machine, one per core (unless they take a few
+    seconds only); with the address of a
     Dask scheduler (`tcp://host:8786`) as `cluster`, or in the environment variable `LFF_CLUSTER`,
     over its workers. A single job runs in this process. Records appear in `folder` as each run
     ends, and `on_end` is told. A run whose worker dies is tried once more (over an existing cluster
@@ -104,7 +106,7 @@ def run_all(
         stack.callback(tidy, home)  # after workers that were killed
         client, at_once = None, min(jobs or len(waiting), len(waiting))
         if cluster is None:
-            at_once = min(jobs or default_jobs(choose_device(device)), len(waiting))
+            at_once = min(jobs or jobs_worth(waiting, choose_device(device)), len(waiting))
         if cluster or at_once > 1:
             address = cluster or stack.enter_context(local_cluster(at_once, dashboard=dashboard))
             client = stack.enter_context(_connected(address))
@@ -129,6 +131,11 @@ def run_all(
 def default_jobs(device: torch.device) -> int:
     """One run per core, or per GPU."""
     return torch.cuda.device_count() if device.type == "cuda" else cores()
+
+
+def jobs_worth(experiments: Sequence[Experiment], device: torch.device) -> int:
+    """One run per core, or per GPU; one at all where processes would start longer than they run."""
+    return default_jobs(device) if sum(map(cost, experiments)) > WORTH_PROCESSES else 1
 
 
 def _lacking(e: Experiment, folder: Path) -> str:

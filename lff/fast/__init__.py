@@ -5,10 +5,13 @@ and a test holds each equal to its plain twin.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
+from lff.defenses import Defense, Rule
 from lff.errors import InputError, unknown
 from lff.fast import coordinatewise, gram
 from lff.fast.kernels import accelerate
@@ -18,7 +21,7 @@ from lff.fast.submodels import FastLoop
 from lff.models import CNN, FlatModel
 from lff.training import LocalTraining, Peer, Trainer
 
-__all__ = ["ENGINES", "RULES", "accelerate", "check_engine", "choose_trainer"]
+__all__ = ["ENGINES", "RULES", "accelerate", "check_engine", "choose_trainer", "make_rule"]
 
 logger = logging.getLogger("lff")
 
@@ -31,6 +34,13 @@ RULES = {
     "repeated_median": coordinatewise.repeated_median,
     "trimmed_mean": coordinatewise.trimmed_mean,
 }
+
+
+def make_rule(defense: Defense, options: Mapping[str, Any]) -> Rule:
+    """A fresh rule with these options: the fast form of a defense of ours, if there is one."""
+    if defense.factory.__module__.startswith("lff.defenses.") and defense.name in RULES:
+        defense = replace(defense, factory=RULES[defense.name])
+    return defense.create(**options)
 
 
 def choose_trainer(
@@ -63,7 +73,7 @@ def choose_trainer(
     if wanted and (device == "cpu" or _agrees(plain, model.layout.output_layer, training, peers)):
         return Stacked(plain, model.layout, training)
     if workers > 1 and not own_loss:
-        return Pool(workers, plain, model.layout.output_layer, training, peers)
+        return Pool(workers, plain, model.layout.output_layer, training)
     return FastLoop(model, training)
 
 

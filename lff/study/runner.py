@@ -31,7 +31,7 @@ from lff.experiments.experiment import Experiment
 from lff.experiments.progress import bar, cost
 from lff.experiments.records import SUFFIX, find
 from lff.experiments.store import unwritable
-from lff.experiments.sweep import default_jobs, local_cluster
+from lff.experiments.sweep import default_jobs, jobs_worth, local_cluster
 from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
 from lff.registry import parse_pair
 from lff.study.frame import benchmark_label, defense_label
@@ -90,7 +90,8 @@ def run_study(
     seconds: dict[Any, float] = {e: cost(e) / at_once for e in missing}
     seconds |= dict.fromkeys(work, NOTEBOOK_SECONDS)
     code = {path: _code_key(path, parameters) for path in work}
-    with _one_cluster(min(at_once, len(missing))), _Progress(seconds) as progress:
+    processes = jobs or jobs_worth(missing, choose_device(p.device))
+    with _one_cluster(min(processes, len(missing))), _Progress(seconds) as progress:
         progress.now(f"run 1 of {len(missing)}" if missing else "no run is missing")
         ended: list[Experiment] = []
 

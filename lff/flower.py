@@ -72,16 +72,15 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         **options: Any,
     ):
         super().__init__(**options)
-        known = DEFENSES[defense]
+        self.rule = fast.make_rule(DEFENSES[defense], parse_options(defense_options))
+        self.defense, self.needs = defense, getattr(self.rule, "needs", ())
         told = {"attacker_ratio": attacker_ratio, "attackers": attackers}
-        for need in known.needs:
+        for need in self.needs:
             if told.get(TELLS.get(need, "")) is None:
                 option = f"{TELLS[need]}=..." if need in TELLS else "nothing a strategy can"
                 raise InputError(f"defense {defense!r} must be told {need}: give {option}")
         if attacker_ratio is not None and not 0 <= attacker_ratio <= 1:
             raise InputError(f"attacker_ratio must be between 0 and 1, not {attacker_ratio!r}")
-        self.defense, self.needs = defense, known.needs
-        self.rule = fast.make_rule(known, parse_options(defense_options))
         self.output_layer = output_layer
         self.attacker_ratio, self.attackers = attacker_ratio, attackers
         self.learning_rate, self.count_examples, self.seed = learning_rate, count_examples, seed

@@ -33,8 +33,9 @@ def updates_of(weights, *, classes=1, **settings):
         "examples": torch.ones(m),
         "peers": tuple(range(m)),
         "attackers": (),
-        "root_update": lambda examples: torch.linspace(-1, 1, d),
     }
+    device = settings.get("global_weights", weights).device
+    defaults["root_update"] = lambda examples: torch.linspace(-1, 1, d).to(device)
     return Updates(weights=weights, **(defaults | settings))
 
 

@@ -32,8 +32,8 @@ def flame(updates: Updates, *, noise: float = 0.001) -> Decision:
     gradients = updates.gradients
     bound = lengths(gradients).quantile(0.5).clamp(max=LARGEST)  # S_t / eta: of all peers
     average = mean(clipped(gradients[admitted], bound))
-    generator = torch_generator(updates.seed, "noise", updates.round, device=average.device)
-    drawn = torch.randn(len(average), generator=generator, device=average.device)
+    generator = torch_generator(updates.seed, "noise", updates.round)
+    drawn = torch.randn(len(average), generator=generator).to(average.device)
     return Decision(
         aggregate=step(updates, average + noise * bound.float() * drawn),
         weights=admitted / admitted.sum(),

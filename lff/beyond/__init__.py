@@ -1,0 +1,1 @@
+"""Attacks and defenses beyond the paper, registered as an outside package would."""

@@ -1,0 +1,1 @@
+"""Defenses beyond the paper, one file each."""

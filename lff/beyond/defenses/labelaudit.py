@@ -8,21 +8,22 @@ examples c has a say in what c looks like. Label flippers call none of theirs th
 so have no say in it, however many they are: no cluster, and no majority, decides who is bad.
 
 Algorithm, in each round, with the output layer's gradients g_k,c of peer k and class c:
-  1. Remember. G_k,c is the sum of g_k,c over the rounds so far, cut to the peers' median length.
+  1. Smooth. G_k,c <- FADING G_k,c + g_k,c; then cut to the peers' median length for class c.
   2. Look. H_c is the unit vector along the sum of -G_k,c over the peers whose bias gradient of c is
      negative: they call some examples c. D = (H H' + RIDGE I)^-1 H tells the looks apart.
   3. Contrast each ordered pair of classes: x_k(s, t) = <G_k,s - G_k,t, D_s> is negative if peer k
      calls s what looks like s, positive if she calls it t, and about 0 if she has none of it.
   4. Suspect the peers whose x_k(s, t) is above MARGIN times the positive contrasts' mean (weighed
-     by themselves), and repeat 2 to 4 for the pair with looks in which its suspects have no say.
-  5. Wait for evidence. That of (s, t) is the share of the positive contrasts in the sum of squares
-     of x(s, t), that of s the largest over t. If the class with most of it has `threshold` more
-     than the median class, in two rounds running, average without the suspects of its pair with
-     most evidence; otherwise average all.
+     by themselves), and repeat 2 and 3 for the pair with looks in which its suspects have no say.
+  5. Remember. X_k(s, t) is the sum of x_k(s, t) over the rounds so far.
+  6. Wait for evidence. That of (s, t) is the share of the positive contrasts in the sum of squares
+     of X(s, t), that of s the largest over t. If the class with most of it has `threshold` more
+     than the median class, in two rounds running, average without the suspects (as in 4, by X) of
+     its pair with most evidence; otherwise average all.
 
 Where peers hold one class each there is no contrast within a peer: LFighter's FILTER_EXTREME. With
-two classes one neuron's gradient mixes both looks: LFighter's FILTER_MILD of what is remembered, if
-its clusters' silhouette is above SILHOUETTE.
+two classes one neuron's gradient mixes both looks: LFighter's FILTER_MILD of the smoothed
+gradients, if its clusters' silhouette is above SILHOUETTE.
 """
 
 from typing import Any
@@ -42,8 +43,9 @@ from lff.errors import InputError
 from lff.seeds import stream
 from lff.updates import Decision, Updates, average_without
 
+FADING = 0.5
 RIDGE = 0.01  # beside looks of length 1
-MARGIN = 0.3
+MARGIN = 0.4
 SILHOUETTE = 0.5
 NO_CLASS = -1
 
@@ -55,11 +57,12 @@ class LabelAudit:
     `threshold`, between 0 and 1, is how much more evidence that takes than the median class has.
     """
 
-    def __init__(self, *, threshold: float = 0.15) -> None:
+    def __init__(self, *, threshold: float = 0.12) -> None:
         if not 0 < threshold < 1:
             raise InputError(f"threshold must be between 0 and 1, not {threshold!r}")
         self.threshold = threshold
-        self.memory: dict[int, Tensor] = {}
+        self.gradients: dict[int, Tensor] = {}  # G of each peer
+        self.contrasts: dict[int, Tensor] = {}  # X of each peer
         self.source_class = NO_CLASS  # the s that was evident in the round before
 
     def __call__(self, updates: Updates) -> Decision:
@@ -67,47 +70,62 @@ class LabelAudit:
         rows = torch.tensor(updates.peers, device=updates.weights.device).argsort(stable=True)
         gradients = updates.output_layer[rows].double()
         peers = sorted(updates.peers)
-        for peer, gradient in zip(peers, gradients, strict=True):
-            self.memory[peer] = self.memory.get(peer, 0) + gradient
-        memory = torch.stack([self.memory[peer] for peer in peers])
+        smoothed = remembered(self.gradients, peers, gradients, FADING)
         saw: dict[str, Any] = {}
-        if memory.shape[1] <= 2:
-            bad, evidence = filter_two_classes(
-                memory.flatten(1), seed=stream(updates.seed, "k-means", updates.round)
-            )
+        if gradients.shape[1] <= 2:
+            seed = stream(updates.seed, "k-means", updates.round)
+            bad, evidence = filter_two_classes(smoothed.flatten(1), seed=seed)
+            saw = {"evidence": evidence}
         elif discover_distribution(held_classes(gradients)) == "extreme":
             bad, saw = filter_extreme(gradients)
             saw["clusters"] = [saw["clusters"][row] for row in rows.argsort().tolist()]
-            evidence = None
         else:
-            contrasts = audit(cut_to_median(memory))
-            shares = positive_shares(contrasts)
-            of_class = shares.amax(dim=1)
-            s = int(of_class.argmax())
-            t = int(shares[s].argmax())
-            evidence = (of_class[s] - of_class.median()).item()
-            evident = s if evidence > self.threshold else NO_CLASS
-            bad = suspects(contrasts[s, t]) & (evident == self.source_class != NO_CLASS)
-            self.source_class = evident
-            saw = {"neurons": [s, t]}
-        return average_without(updates, bad[rows.argsort()], {**saw, "evidence": evidence})
+            x = audit(cut_to_median(smoothed))  # [s, t, k]
+            contrasts = remembered(self.contrasts, peers, x.movedim(2, 0)).movedim(0, 2)
+            bad, saw = self.decide(contrasts)
+        return average_without(updates, bad[rows.argsort()], saw)
+
+    def decide(self, contrasts: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Whom to drop, by the contrasts `[s, t, k]` summed over the rounds."""
+        shares = positive_shares(contrasts)
+        of_class = shares.amax(dim=1)
+        s = int(of_class.argmax())
+        t = int(shares[s].argmax())
+        evidence = (of_class[s] - of_class.median()).item()
+        before, self.source_class = self.source_class, s if evidence > self.threshold else NO_CLASS
+        evident = before == self.source_class != NO_CLASS
+        return suspects(contrasts[s, t]) & evident, {"neurons": [s, t], "evidence": evidence}
 
     def state_dict(self) -> dict[str, Tensor]:
         """What is remembered, for a checkpoint."""
-        memory = {str(peer): gradients for peer, gradients in self.memory.items()}
-        return memory | {"source_class": torch.tensor(self.source_class)}
+        return {
+            "source_class": torch.tensor(self.source_class),
+            **{f"gradients.{peer}": tensor for peer, tensor in self.gradients.items()},
+            **{f"contrasts.{peer}": tensor for peer, tensor in self.contrasts.items()},
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from what a checkpoint remembers."""
-        memory = dict(state)
-        self.source_class = int(memory.pop("source_class"))
-        self.memory = {int(peer): gradients for peer, gradients in memory.items()}
+        self.source_class = int(state["source_class"])
+        self.gradients, self.contrasts = (
+            {int(name.removeprefix(kind)): state[name] for name in state if name.startswith(kind)}
+            for kind in ("gradients.", "contrasts.")
+        )
 
 
-def cut_to_median(memory: Tensor) -> Tensor:
+def remembered(
+    memory: dict[int, Tensor], peers: list[int], news: Tensor, fading: float = 1.0
+) -> Tensor:
+    """What is remembered of these peers, one row each, when `news` has been added."""
+    for peer, new in zip(peers, news, strict=True):
+        memory[peer] = fading * memory.get(peer, 0) + new
+    return torch.stack([memory[peer] for peer in peers])
+
+
+def cut_to_median(gradients: Tensor) -> Tensor:
     """G: no gradient of a neuron is longer than the peers' median, so that nobody outweighs all."""
-    lengths = memory.norm(dim=2, keepdim=True)
-    return memory * (lengths.quantile(0.5, dim=0) / at_least_tiny(lengths)).clamp(max=1)
+    lengths = gradients.norm(dim=2, keepdim=True)
+    return gradients * (lengths.quantile(0.5, dim=0) / at_least_tiny(lengths)).clamp(max=1)
 
 
 def audit(gradients: Tensor) -> Tensor:
@@ -152,13 +170,13 @@ def positive_shares(x: Tensor) -> Tensor:
     return x.clamp(min=0).square().sum(dim=-1) / at_least_tiny(x.square().sum(dim=-1))
 
 
-def filter_two_classes(memory: Tensor, *, seed: int) -> tuple[Tensor, float]:
-    """FILTER_MILD of what is remembered, if its two clusters lie clearly apart."""
-    bad, saw = filter_mild(memory, seed=seed)
+def filter_two_classes(gradients: Tensor, *, seed: int) -> tuple[Tensor, float]:
+    """FILTER_MILD, if its two clusters lie clearly apart; and their silhouette."""
+    bad, saw = filter_mild(gradients, seed=seed)
     clusters = saw["clusters"]
     if not 1 < len(set(clusters)) < len(clusters):
         return torch.zeros_like(bad), 0.0
-    silhouette = float(silhouette_score(memory.cpu().numpy(), clusters))
+    silhouette = float(silhouette_score(gradients.cpu().numpy(), clusters))
     return bad & (silhouette > SILHOUETTE), silhouette
 
 

@@ -109,6 +109,14 @@ def test_a_peer_without_source_examples_is_not_accused():
     assert set(strong(held, range(8))) <= set(found) <= set(range(8))
 
 
+def test_flippers_who_turn_the_sign_of_one_bias_are_dropped():
+    """They pretend to call some examples the source class."""
+    gradients = gradients_of(flipped(mild(20), range(8)))
+    gradients[:8, SOURCE, -1] *= -1
+    found = dropped(LabelAudit(), gradients)
+    assert set(strong(mild(20), range(8))) <= set(found) <= set(range(8))
+
+
 def test_a_flippers_strength_and_a_noisy_third_neuron_help_her_nothing():
     """Gradients a thousand times as long have no more say, and other neurons' none at all."""
     gradients = gradients_of(flipped(mild(20), range(8)))
@@ -155,10 +163,15 @@ def audited(gradients):
         for k in range(m):
             cut[k, c] = g[k, c] * min(1, median / np.linalg.norm(g[k, c]))
 
+    shared = sum(np.sign(cut[k, c][-1]) * cut[k, c] for k in range(m) for c in range(classes))
+
+    def calls(k, c):
+        return cut[k, c][-1] < 0 and cut[k, c] @ shared < 0
+
     def contrasts(s, t, without):
         looks = []
         for c in range(classes):
-            up = [-cut[k, c] for k in range(m) if cut[k, c][-1] < 0 and k not in without]
+            up = [-cut[k, c] for k in range(m) if calls(k, c) and k not in without]
             total = np.sum(up, axis=0) if up else np.zeros(g.shape[2])
             looks.append(total / (np.linalg.norm(total) or 1))
         looks = np.array(looks)

@@ -9,8 +9,10 @@ so have no say in it, however many they are: no cluster, and no majority, decide
 
 Algorithm, in each round, with the output layer's gradients g_k,c of peer k and class c:
   1. Smooth. G_k,c <- FADING G_k,c + g_k,c; then cut to the peers' median length for class c.
-  2. Look. H_c is the unit vector along the sum of -G_k,c over the peers whose bias gradient of c is
-     negative: they call some examples c. D = (H H' + RIDGE I)^-1 H tells the looks apart.
+  2. Look. Peer k calls some examples c if her bias gradient of c is negative and so is <G_k,c, h>,
+     h being what all examples share: the sum of all G, each times the sign of its bias. H_c is the
+     unit vector along the sum of -G_k,c over these peers; D = (H H' + RIDGE I)^-1 H tells the looks
+     apart.
   3. Contrast each ordered pair of classes: x_k(s, t) = <G_k,s - G_k,t, D_s> is negative if peer k
      calls s what looks like s, positive if she calls it t, and about 0 if she has none of it.
   4. Suspect the peers whose x_k(s, t) is above MARGIN times the positive contrasts' mean (weighed
@@ -131,7 +133,7 @@ def cut_to_median(gradients: Tensor) -> Tensor:
 def audit(gradients: Tensor) -> Tensor:
     """x_k(s, t) of all ordered pairs and peers, `[s, t, k]`, by looks without the suspects' say."""
     classes = gradients.shape[1]
-    up = -gradients * held_classes(gradients).unsqueeze(2)  # -G_k,c of who calls some examples c
+    up = -gradients * callers(gradients).unsqueeze(2)
     everyone = telling_apart(up.sum(dim=0))
     contrasts = []
     for s in range(classes):
@@ -140,6 +142,15 @@ def audit(gradients: Tensor) -> Tensor:
         directions = telling_apart(torch.einsum("tk,kcf->tcf", trusted, up))
         contrasts.append(contrast(gradients, s, directions[:, s]))
     return torch.stack(contrasts)
+
+
+def callers(gradients: Tensor) -> Tensor:
+    """Whether each peer calls some of her examples c, `[k, c]`.
+
+    The sign of the bias alone would be one number for an attacker to turn.
+    """
+    shared = (gradients * gradients[:, :, -1:].sign()).sum(dim=(0, 1))
+    return held_classes(gradients) & (gradients @ shared < 0)
 
 
 def telling_apart(sums: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from helpers import updates_of, updates_with_gradients
 from hypothesis import given, settings
 
+import lff
 from lff.beyond.defenses.labelaudit import (
     MARGIN,
     RIDGE,
@@ -20,6 +21,8 @@ from lff.beyond.defenses.labelaudit import (
 from lff.defenses import DEFENSES
 from lff.defenses.lfighter import filter_extreme
 from lff.errors import InputError
+from lff.experiments.build import build
+from lff.experiments.checkpoints import Checkpoint, load_checkpoint
 
 SOURCE, TARGET = 2, 1
 LARGEST = float(np.finfo(np.float32).max)
@@ -251,6 +254,22 @@ def test_the_order_of_peers_changes_no_bit():
         mixed = other(updates_with_gradients(gradients[order], peers=tuple(order), round=t))
     assert plain.saw == mixed.saw
     assert mixed.dropped(order) == [k for k in order if k < 8]
+
+
+def test_a_resumed_run_is_the_same_run(tiny, tmp_path):
+    settings = tiny | {"defense": "labelaudit", "attackers": 30, "fraction": 0.5}
+    e = lff.experiment("mnist-mild", **settings)
+    whole, parts, resumed = build(e), build(e), build(e)
+    for _ in range(e.rounds):
+        whole.play_round()
+    parts.play_round()
+    Checkpoint(*parts.state(), origin={}).save(e, tmp_path)
+    kept = load_checkpoint(e, {}, tmp_path)
+    resumed.load_state(kept.tensors, kept.values)
+    for _ in range(e.rounds - 1):
+        resumed.play_round()
+    assert resumed.history == whole.history
+    assert torch.equal(resumed.global_weights, whole.global_weights)
 
 
 # --- one class per peer, two classes ---------------------------------------------------------

@@ -45,7 +45,7 @@ from lff.errors import InputError
 from lff.seeds import stream
 from lff.updates import Decision, Updates, average_without
 
-FADING = 0.5
+FADING = 0.7
 RIDGE = 0.01  # beside looks of length 1
 MARGIN = 0.4
 SILHOUETTE = 0.5

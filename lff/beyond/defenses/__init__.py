@@ -1,1 +1,5 @@
-"""Defenses beyond the paper, one file each."""
+"""Newer defenses, one file each."""
+
+from lff.beyond.defenses.labelaudit import LabelAudit
+
+__all__ = ["LabelAudit"]

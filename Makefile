@@ -47,11 +47,13 @@ evidence: $(READY)
 	-@$(FOOLSGOLD) --distribution iid-released --ratios 40 --seeds 0 1 2 3 4 5
 	-@$(FOOLSGOLD) --distribution iid-released --ratios 0 --seeds 0 1 2
 	-@$(FOOLSGOLD) --ratios 0 40 --seeds 0 1 2
-	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter --ratios 40 50 --seeds $(TWENTY)
+	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 40 --seeds $(TWENTY)
+	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 50 --seeds $(TWENTY)
 	-@$(SWEEP) --benchmarks mnist-mild --defenses fedavg oracle --ratios 40 --seeds $(TEN)
-	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter --ratios 0 --seeds $(TEN)
+	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 0 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses fedavg --ratios 0 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses lfighter --ratios 40 --seeds $(TEN)
+	-@$(SWEEP) --benchmarks mnist-iid --defenses labelaudit --ratios 0 40 --seeds 100 101 102 103 104
 	-@$(BIN)/lff sweep --scale paper --rounds 40 --benchmarks mnist-mild --defenses lfighter \
 		--ratios 40 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-mild mnist-iid --defenses $(PAPER) oracle

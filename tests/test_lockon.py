@@ -1,13 +1,11 @@
 """Whom LFighter dropped and what it saw: counted by hand on rounds made up for it."""
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
 from frames import rounds_of, runs
 
-from lff.study import lockon, tables
+from lff.study import lockon
 
 RIGHT, WRONG = (4, 0), (0, 3)
 
@@ -51,20 +49,6 @@ def test_nothing_is_said_where_there_is_nothing_to_see(settings, what, named, fo
         assert np.isnan(value) if expected is None else value == expected
 
 
-def test_sight_is_a_percentage_of_the_rounds_of_each_seed():
-    nobody = [(0, 0)] * 4
-    given = pd.concat(
-        [
-            rounds_of(dropped=nobody, saw=saw((7, 1), (1, 7), (7, 3), (2, 3))),
-            rounds_of(dropped=nobody, seed=1, saw=saw(*[(7, 1)] * 4, distribution="extreme")),
-        ]
-    )
-    shown = tables.to_text(lockon.sight(given), 0).loc[("MNIST-Mild", 40)]
-    assert shown["both classes named (%)"] == "75 [50, 100]"
-    assert shown["one or both (%)"] == "88 [75, 100]"
-    assert shown["distribution found (%)"] == "50 [0, 100]"
-
-
 @pytest.mark.parametrize(
     ("dropped", "end", "first", "last"),
     [
@@ -85,67 +69,13 @@ def test_an_episode_is_told_by_its_end(dropped, end, first, last):
         assert (run["first"], run["last"]) == (first, last)
 
 
-def test_seeds_are_counted_by_their_end():
-    at_times = [*[RIGHT] * 7, WRONG]
-    ends = [[RIGHT] * 8, [WRONG] * 8, [WRONG] * 8, at_times]
-    given = pd.concat([rounds_of(dropped=d, seed=s) for s, d in enumerate(ends)])
-    row = lockon.lock_on(given).loc[("MNIST-Mild", 40)]
-    assert row[list(lockon.ENDS)].tolist() == [1, 0, 1, 2]
-    assert row["rounds wrong (%)"] == pytest.approx((0 + 100 + 100 + 12.5) / 4)
-    assert (row["rounds wrong (%) low"], row["rounds wrong (%) high"]) == (0, 100)
-    assert row[lockon.ALONE] == 0
-
-
 def test_dropped_shares_are_percentages():
     row = lockon.dropped(runs(("imdb", "lfighter", 30.0, 0), ("imdb", "median", 30.0, 0)))
     assert row.loc[("IMDB", 30), "attackers dropped (%)"] == 50
     assert row.loc[("IMDB", 30), "honest peers dropped (%) seeds"] == 1
 
 
-def clustered(dropped, angles, sizes, seed=0):
-    """Rounds whose two clusters have these inverse densities and sizes; the first was dropped."""
-    seen = [
-        {
-            "distribution": "mild",
-            "clusters": [0] * size[0] + [1] * size[1],
-            "inverse_densities": list(angle),
-            "cluster_scores": [s / 10 * a for s, a in zip(size, angle, strict=True)],
-        }
-        for angle, size in zip(angles, sizes, strict=True)
-    ]
-    return rounds_of(dropped=dropped, saw=seen, seed=seed)
-
-
-def test_the_denser_cluster_is_asked_for_where_attackers_and_honest_peers_are_told_apart():
-    """Ten peers, four attackers: dropped are all of them; five honest peers; three of each; all
-    attackers and one honest peer, which is 80%."""
-    given = clustered(
-        [(4, 0), (0, 5), (3, 3), (4, 1)],
-        [(0.5, 2), (1, 3), (1, 1), (1, 2.5)],
-        [(4, 6), (5, 5), (6, 4), (5, 5)],
-    )
-    table = lockon.density_premise(given)
-    assert list(table.index) == [("MNIST-Mild", 40, 0)]
-    told, denser, theirs, honest, among = table.iloc[0]
-    assert told == 3
-    assert denser == pytest.approx(100 * 2 / 3)
-    assert math.radians(theirs) == pytest.approx((0.5 + 3 + 1) / 3)
-    assert math.radians(honest) == pytest.approx((2 + 1 + 2.5) / 3)
-    assert among == pytest.approx(100 * (0 + 1 / 5 + 1 / 5) / 3)
-
-
-def test_a_round_without_a_dropped_cluster_says_nothing_of_density():
-    nobody = clustered([(0, 0)], [(1, 1)], [(5, 5)])
-    extreme = rounds_of("mnist-extreme", dropped=[(2, 0)], saw={"clusters": [0, 1]})
-    assert lockon.density_premise(pd.concat([nobody, extreme])).empty
-
-
 def test_without_a_run_there_are_tables_without_rows():
     nothing = rounds_of(dropped=[(0, 0)])[:0]
-    for table in (
-        lockon.sight(nothing),
-        lockon.lock_on(nothing),
-        lockon.density_premise(nothing),
-        lockon.dropped(runs()),
-    ):
-        assert table.empty
+    assert lockon.episodes(nothing).empty
+    assert lockon.dropped(runs()).empty

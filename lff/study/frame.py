@@ -175,6 +175,26 @@ def views(rounds: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else [*OBSERVED, *VIEW])
 
 
+def components(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The components that a record keeps: one row per peer of each round that has them.
+
+    They are those of the two neurons that the rule looked at, or of source and target class if it
+    looked at none. `cluster` is the peer's, if the rule saw clusters, else -1.
+    """
+    rows: Rows = []
+    for row in rounds.to_dict("records"):
+        kept = row["noted"].get("components", [])
+        clusters = row["saw"].get("clusters", [-1] * len(row["peer_ids"]))
+        for found in kept[-1:]:
+            same = {name: row[name] for name in OBSERVED} | {"neurons": found["neurons"]}
+            same |= {"silhouette": found["silhouette"]}
+            for peer, c, (pc1, pc2) in zip(row["peer_ids"], clusters, found["points"], strict=True):
+                who = {"bad": peer in row["attacker_ids"], "dropped": peer in row["dropped"]}
+                rows.append({**same, "peer": peer, "cluster": c, **who, "pc1": pc1, "pc2": pc2})
+    columns = [*OBSERVED, "neurons", "silhouette", "peer", "cluster", "bad", "dropped"]
+    return pd.DataFrame(rows, columns=[*columns, "pc1", "pc2"])
+
+
 def good_and_bad(rounds: pd.DataFrame) -> pd.DataFrame:
     """What the hook `good_and_bad` noted: one row per part of the gradients and round."""
     rows = [

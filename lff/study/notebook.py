@@ -158,7 +158,7 @@ class Parameters:
 
     def figure(
         self,
-        draw: Callable[..., "Figure"],
+        draw: "Callable[..., Figure] | Figure",
         data: pd.DataFrame,
         name: str,
         *,
@@ -170,8 +170,9 @@ class Parameters:
         """Draw `data` and write the figure as PNG and PDF, and what is `behind` it as CSV.
 
         `draw` is a function of `lff.study.figures`, which gets the data, the caption and the
-        `options`. The caption is the text that is given, or what `p.caption` says of the runs it
-        is `of` (else of the data). Returns the figure, or a word on why there is none.
+        `options`, or a figure that a cell has drawn by hand. The caption is the text that is given,
+        or what `p.caption` says of the runs it is `of` (else of the data). Returns the figure, or a
+        word on why there is none.
         """
         from lff.study.figures import journal
 
@@ -179,7 +180,10 @@ class Parameters:
         if data.empty:
             runs = f"none of {len(asked)} runs" if asked else "no run"
             return f"{name}: {runs} recorded at scale {self.scale}"
-        figure = draw(data, caption or self.caption(data if asked is None else asked), **options)
+        figure: Any = draw
+        if callable(draw):
+            told = caption or self.caption(data if asked is None else asked)
+            figure = draw(data, told, **options)
         stem = self._stem(name)
         with journal():
             figure.savefig(f"{stem}.png", metadata={"Software": None})

@@ -125,6 +125,14 @@ def released_foolsgold() -> dict[str, dict[str, list[float]]]:
     }
 
 
+def released_lfighter() -> pd.DataFrame:
+    """The authors' own program with LFighter on MNIST-Mild at 40%, by seed (`authors.json`)."""
+    told = _file("authors.json")["lfighter_mnist_mild_40"]["per_seed"]
+    rows = {int(seed): row for seed, row in told.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("seed")
+    return table.drop(columns="note")
+
+
 def foolsgold_cases(rounds: pd.DataFrame) -> pd.Series:
     """Who the last peer is in each of these rounds, by its run's partition and attackers."""
     attacks = [n - 1 in ids for n, ids in zip(rounds["peers"], rounds["attacker_ids"], strict=True)]

@@ -13,9 +13,10 @@ from typing import Any
 
 import psutil
 
-from lff.defenses import DEFENSES, lfighter
+from lff.defenses import lfighter
 from lff.errors import InputError
 from lff.experiments import records
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.fast import RULES, accelerate
 from lff.fast.submodels import FastLoop
 from lff.federation import Federation
@@ -88,11 +89,11 @@ def peers(count: int, examples: int) -> dict[str, Any]:
 
 
 def rules(model: str, count: int, passes: int) -> list[dict[str, Any]]:
-    """Every rule on so many updates."""
+    """Every rule of the paper on so many updates."""
     updates = aggregation.a_round(model, count)
     ways = {
         name: partial(aggregation.ours, updates, name, RULES.get(name))
-        for name in DEFENSES
+        for name in PAPER_DEFENSES
         if name not in SLOW
     }
     own = updates.weights.nbytes

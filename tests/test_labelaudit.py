@@ -6,7 +6,6 @@ import pytest
 import torch
 from helpers import updates_of, updates_with_gradients
 from hypothesis import given, settings
-from lff.experiments.checkpoints import Checkpoint, load_checkpoint
 
 import lff
 from lff.beyond.defenses.labelaudit import (
@@ -23,6 +22,7 @@ from lff.defenses import DEFENSES
 from lff.defenses.lfighter import filter_extreme
 from lff.errors import InputError
 from lff.experiments.build import build
+from lff.experiments.records import Checkpoint, load_checkpoint
 
 SOURCE, TARGET = 2, 1
 LARGEST = float(np.finfo(np.float32).max)

@@ -110,7 +110,7 @@ def test_every_figure_function_is_used_by_some_notebook():
     drawing = [name for name in figures.__all__ if name.islower() and name != "journal"]
     assert len(drawing) >= 8
     for name in drawing:
-        assert f"figures.{name}(" in code, name
+        assert re.search(rf"figures\.{name}\b", code), name
 
 
 # --- what the notebooks list ---------------------------------------------------------------------

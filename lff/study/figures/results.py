@@ -193,7 +193,8 @@ def odd_peer(rounds: pd.DataFrame, caption: str) -> Figure:
         found = pd.DataFrame(list(shown["noted"].map(lambda noted: noted["similarities"])))
         pairs = found.assign(case=shown["case"].to_numpy(), round=shown["round"].to_numpy())
         long = pairs.melt(["case", "round"], var_name="pair", value_name="cosine").dropna()
-        for ax, case in zip(bottom.subplots(1, len(cases), sharey=True), cases, strict=True):
+        panels = bottom.subplots(1, len(cases), sharey=True, squeeze=False)[0]
+        for ax, case in zip(panels, cases, strict=True):
             sns.lineplot(
                 long[long["case"] == case], x="round", y="cosine", hue="pair", style="pair",
                 hue_order=list(found), style_order=list(found), errorbar=None, ax=ax,

@@ -178,11 +178,8 @@ def saved_and_lost(rounds: pd.DataFrame, caption: str, runs: pd.DataFrame) -> Fi
         _curves(curves, reference, **REFERENCE)
         for is_lost, color in ((False, blue), (True, red)):
             here = ours[ours["seed"].map(lost) == is_lost]
-            shown = here.assign(round=here["round"] + 1, percent=100 * here["src_acc"])
-            sns.lineplot(
-                shown, x="round", y="percent", units="seed", estimator=None, color=color,
-                ax=curves, linewidth=0.9, legend=False,
-            )  # fmt: skip
+            for _, own in here.groupby("seed"):
+                curves.plot(own["round"] + 1, 100 * own["src_acc"], color=color, linewidth=0.9)
         curves.set(ylabel="Src-Acc (%)", ylim=(-3, 103))
         curves.set_title(f"class lost in {int(lost.sum())} of {len(lost)} seeds")
         round_axis(curves)

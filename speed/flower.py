@@ -119,7 +119,7 @@ def play_lff(peers: int, examples: int, rounds: int) -> None:
     each = Round("", MNIST.model, peers, examples, MNIST.training)
     _, holders = each.data()
     flat = FlatModel(accelerate(model(each), "cpu"), HEAD)
-    pool = Pool(CORES, copy.deepcopy(model(each)), HEAD, each.training, holders)
+    pool = Pool(CORES, copy.deepcopy(model(each)), HEAD, each.training)
     federation = Federation(
         [peer.examples for peer in holders],
         holders[0].examples,

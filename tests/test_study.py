@@ -115,7 +115,7 @@ def test_the_exit_code_tells_of_a_failure(two_notebooks, capsys):
     ("names", "parameters", "message"),
     [
         (["04_robustnes"], {}, "unknown notebook '04_robustnes'.*Did you mean '05_robustness'"),
-        ([], {"benchmark": ["imdb"]}, "parameter of 8 notebooks 'benchmark'.*mean 'benchmarks'"),
+        ([], {"benchmark": ["imdb"]}, "parameter of 11 notebooks 'benchmark'.*mean 'benchmarks'"),
         (
             ["02_setup"],
             {"ratios": [30]},

@@ -25,6 +25,7 @@ from torch import nn
 import lff
 from lff.defenses import DEFENSES, FoolsGold
 from lff.errors import InputError
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.flower import LOWEST, DefendedFedAvg, find_output_layer, layout_of
 from lff.models import CNN, BiLSTM, FlatModel, resnet18
 from lff.updates import Updates
@@ -110,7 +111,7 @@ def clouds(n, seed):
     return corners[y] + torch.randn(n, 2, generator=generator), y
 
 
-@pytest.mark.parametrize("defense", DEFENSES)
+@pytest.mark.parametrize("defense", [*PAPER_DEFENSES, "oracle"])
 @pytest.mark.parametrize("model", ["linear", "batchnorm"])
 def test_rounds_are_those_of_lff_itself(defense, model):
     """Every defense, over rounds of real training: the same decisions, so the same next rounds."""

@@ -47,9 +47,10 @@ evidence: $(READY)
 	-@$(FOOLSGOLD) --distribution iid-released --ratios 40 --seeds 0 1 2 3 4 5
 	-@$(FOOLSGOLD) --distribution iid-released --ratios 0 --seeds 0 1 2
 	-@$(FOOLSGOLD) --ratios 0 40 --seeds 0 1 2
-	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 40 --seeds $(TWENTY)
-	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 50 --seeds $(TWENTY)
+	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter --ratios 40 --seeds $(TWENTY)
 	-@$(SWEEP) --benchmarks mnist-mild --defenses fedavg oracle --ratios 40 --seeds $(TEN)
+	-@$(SWEEP) --benchmarks mnist-mild --defenses labelaudit --ratios 40 --seeds $(TWENTY)
+	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 50 --seeds $(TWENTY)
 	-@$(SWEEP) --benchmarks mnist-mild --defenses lfighter labelaudit --ratios 0 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses fedavg --ratios 0 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses lfighter --ratios 40 --seeds $(TEN)

@@ -39,12 +39,12 @@ def test_paper_scale_has_the_papers_settings(name):
     assert (e.data, e.examples, e.test_examples, e.vocabulary) == ("real", 0, 0, 0)
 
 
-def test_there_are_six_benchmarks_and_four_scales():
+def test_there_are_six_benchmarks_and_five_scales():
     assert set(BENCHMARKS) == set(PAPER)
-    assert list(SCALES) == ["smoke", "quick", "laptop", "paper"]
+    assert list(SCALES) == ["smoke", "small", "quick", "laptop", "paper"]
 
 
-@pytest.mark.parametrize("scale", ["smoke", "quick"])
+@pytest.mark.parametrize("scale", ["smoke", "small", "quick"])
 @pytest.mark.parametrize("name", PAPER)
 def test_scales_without_network_use_embedded_data(name, scale):
     assert experiment(name, scale=scale).data == "embedded"

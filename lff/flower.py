@@ -11,10 +11,10 @@ saw is logged, joins each round's metrics (`defense-dropped`, ...) and stands in
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,17 +34,8 @@ from lff.updates import LARGEST, Decision, Updates
 
 logger = logging.getLogger("flwr")  # Flower's own: `flwr run --stream` shows what it says
 
-TELLS = {"attacker_count": "attacker_ratio", "attackers": "attackers"}  # need -> our option
 STATISTICS = ("running_mean", "running_var")  # of BatchNorm: no parameters, though floating-point
 LOWEST = -(2**63)  # Flower's node ids are unsigned 64-bit numbers, and torch's integers signed
-
-
-class Reply(NamedTuple):
-    """What a peer's reply says beside her update."""
-
-    node: int
-    examples: float
-    message: Message
 
 
 class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is not installed
@@ -52,10 +43,12 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
 
     `defense` names a registered defense, `defense_options` sets its options. `output_layer` names
     the output layer (`fc2` for `fc2.weight` and `fc2.bias`); without it the last linear layer with
-    a bias is taken. `attacker_ratio` (a fraction) and `attackers` (node ids) are for the defenses
-    that must be told. Gradients are (W^t - W_k) / `learning_rate`; the paper's defenses do not
-    depend on it. The number of examples is a peer's own word: with `count_examples=False`
-    all weigh the same. All other options are `FedAvg`'s.
+    a bias is taken. `attacker_ratio` (a fraction), `attackers` (node ids) and `root_update` are
+    for the defenses that must be told; the last gets the global arrays and a number of examples,
+    and gives the arrays after training on so many clean ones. Gradients are
+    (W^t - W_k) / `learning_rate`; of our defenses only centered clipping depends on it. The number
+    of examples is a peer's own word: with `count_examples=False` all weigh the same. All other
+    options are `FedAvg`'s.
     """
 
     def __init__(
@@ -66,23 +59,27 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         output_layer: str = "",
         attacker_ratio: float | None = None,
         attackers: Collection[int] | None = None,
+        root_update: Callable[[ArrayRecord, int], ArrayRecord] | None = None,
         learning_rate: float = 1.0,
         count_examples: bool = True,
         seed: int = 0,
         **options: Any,
     ):
         super().__init__(**options)
-        self.rule = fast.make_rule(DEFENSES[defense], parse_options(defense_options))
-        self.defense, self.needs = defense, getattr(self.rule, "needs", ())
-        told = {"attacker_ratio": attacker_ratio, "attackers": attackers}
+        options_of_rule = parse_options(defense_options)
+        self.rule = fast.make_rule(DEFENSES[defense], options_of_rule)
+        self.defense, self.needs = defense, self.rule.needs  # type: ignore[attr-defined]
+        self.attacker_ratio, self.attackers = attacker_ratio, attackers
+        self.root_update = root_update
         for need in self.needs:
-            if told.get(TELLS.get(need, "")) is None:
-                option = f"{TELLS[need]}=..." if need in TELLS else "nothing a strategy can"
-                raise InputError(f"defense {defense!r} must be told {need}: give {option}")
+            option = "attacker_ratio" if need == "attacker_count" else need
+            if getattr(self, option) is None:
+                raise InputError(f"defense {defense!r} must be told {need}: give {option}=...")
+        if options_of_rule.get("distribution") == "declared":
+            raise InputError("nodes have no way to declare their classes: choose a distribution")
         if attacker_ratio is not None and not 0 <= attacker_ratio <= 1:
             raise InputError(f"attacker_ratio must be between 0 and 1, not {attacker_ratio!r}")
         self.output_layer = output_layer
-        self.attacker_ratio, self.attackers = attacker_ratio, attackers
         self.learning_rate, self.count_examples, self.seed = learning_rate, count_examples, seed
         self.global_arrays: ArrayRecord | None = None
         self.layout: Layout
@@ -109,36 +106,37 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         """
         if self.global_arrays is None:
             raise InputError("aggregate_train needs the global model: call configure_train first")
-        messages = sorted(replies, key=lambda m: m.metadata.src_node_id)  # they come in any order
+        messages = sorted(replies, key=node_of)  # they come in any order
         weights = torch.empty(len(messages), self.layout.size)
-        usable: list[Reply] = []
+        usable: list[Message] = []
+        examples: list[float] = []
         excluded: dict[int, str] = {}
         for message in messages:
-            # The SuperLink holds this id; one inside the content is the peer's own word.
-            node = message.metadata.src_node_id
             try:
-                usable.append(self.read(message, weights[len(usable)]))
+                examples.append(self.read(message, weights[len(usable)]))
+                usable.append(message)
             except Exception as error:  # whatever a peer may have sent
-                excluded[node] = str(error)
-                logger.warning("The reply of node %d is left out: %s", node, error)
+                excluded[node_of(message)] = str(error)
+                logger.warning("The reply of node %d is left out: %s", node_of(message), error)
         if not usable:
             logger.warning("Round %d brought no reply that can be used", server_round)
             return None, None
+        nodes = [node_of(message) for message in usable]
         updates = Updates(
             weights=weights[: len(usable)],
             global_weights=self.flatten(self.global_arrays, torch.empty(self.layout.size)),
             layout=self.layout,
             learning_rate=self.learning_rate,
-            examples=torch.tensor([reply.examples for reply in usable]),
-            peers=tuple(reply.node + LOWEST for reply in usable),
-            round=server_round,
+            examples=torch.tensor(examples),
+            peers=tuple(node + LOWEST for node in nodes),
+            round=server_round - 1,  # Flower counts from 1, and random streams go by the round
             seed=self.seed,
             **self.told(len(usable)),
         )
         decision = self.rule(updates)
-        entry = self.describe(server_round, [reply.node for reply in usable], decision, excluded)
+        entry = self.describe(server_round, nodes, decision, excluded)
         self.history.append(entry)
-        return self.arrays_of(decision.aggregate), self.metrics_of(usable, decision, entry)
+        return self.arrays_of(decision.aggregate), self.metrics_of(usable, entry)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -150,20 +148,22 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
                 if self.examples_of(message) > 0:
                     usable.append(message)
             except Exception as error:  # whatever a peer may have sent
-                node = message.metadata.src_node_id
-                logger.warning("The evaluation of node %d is left out: %s", node, error)
+                name = node_of(message)
+                logger.warning("The evaluation of node %d is left out: %s", name, error)
         return super().aggregate_evaluate(server_round, alike(usable))
 
-    def read(self, message: Message, row: Tensor) -> Reply:
-        """Put a reply's update into a row of the stack; an error says why it cannot be used."""
+    def read(self, message: Message, row: Tensor) -> float:
+        """Put a reply's update into a row of the stack, and give her number of examples.
+
+        An error says why it cannot be used.
+        """
         examples = self.examples_of(message)
         records = list(message.content.array_records.values())
         if len(records) != 1:
             raise InputError(f"it must hold one ArrayRecord, not {len(records)}")
         if not self.flatten(records[0], row).isfinite().all():
             raise InputError("its arrays hold NaN or infinities")
-        examples = examples if self.count_examples else 1.0
-        return Reply(message.metadata.src_node_id, examples, message)
+        return examples if self.count_examples else 1.0
 
     def examples_of(self, message: Message) -> float:
         """How many examples a peer says she has; an error if her reply does not say it."""
@@ -206,8 +206,14 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
         told = {
             "attacker_count": number_of_attackers(self.attacker_ratio or 0, peers),
             "attackers": tuple(node + LOWEST for node in self.attackers or ()),
+            "root_update": self.root,
         }
         return {need: told[need] for need in self.needs}
+
+    def root(self, examples: int) -> Tensor:
+        """The update of the server's own training on so many clean examples."""
+        arrays = self.root_update(self.global_arrays, examples)  # type: ignore[misc, arg-type]
+        return self.flatten(arrays, torch.empty(self.layout.size))
 
     def describe(
         self, server_round: int, nodes: list[int], decision: Decision, excluded: dict[int, str]
@@ -233,18 +239,16 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
             "saw": saw,
         }
 
-    def metrics_of(
-        self, usable: list[Reply], decision: Decision, entry: dict[str, Any]
-    ) -> MetricRecord:
+    def metrics_of(self, usable: list[Message], entry: dict[str, Any]) -> MetricRecord:
         """The metrics of the peers who were not dropped, as FedAvg aggregates them.
 
         The round's own join them. A record holds numbers and lists of numbers; what is neither is
         in `history` only.
         """
-        kept = alike([reply.message for reply in usable if reply.node not in entry["dropped"]])
+        kept = [message for message in usable if node_of(message) not in entry["dropped"]]
+        contents = [message.content for message in alike(kept)]
         metrics = MetricRecord()
         with contextlib.suppress(ZeroDivisionError):  # nobody has examples
-            contents = [message.content for message in kept]
             metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         told = {name: entry[name] for name in ("peers", "dropped", "weights", "scores")}
         told |= {"excluded": list(entry["excluded"]), **entry["saw"]}
@@ -252,6 +256,11 @@ class DefendedFedAvg(FedAvg):  # type: ignore[misc]  # untyped where Flower is n
             with contextlib.suppress(TypeError):
                 metrics[f"defense-{name}"] = value
         return metrics
+
+
+def node_of(message: Message) -> int:
+    """Who replied, by the SuperLink's word; an id inside the content is the peer's own."""
+    return int(message.metadata.src_node_id)
 
 
 def alike(messages: list[Message]) -> list[Message]:

@@ -205,7 +205,7 @@ def test_pair_evidence_and_suspects_are_those_of_the_loops(seed):
     gradients = gradients_of(flipped(mild(12, seed=seed), range(seed)))
     gradients += torch.from_numpy(rng.normal(scale=20, size=gradients.shape))
     contrasts = audit(cut_to_median(gradients))
-    shares = positive_shares(contrasts)
+    shares = positive_shares(contrasts.clamp(min=0), (-contrasts).clamp(min=0))
     (s, t), share, bad = audited(gradients)
     assert divmod(int(shares.argmax()), 4) == (s, t)
     assert shares[s, t].item() == pytest.approx(share)
@@ -221,6 +221,16 @@ def test_what_was_seen_once_is_remembered():
     bad, good = (gradients_of(flipped(mild(20), range(n))) for n in (10, 0))
     dropped(rule, bad, rounds=8)
     found = dropped(rule, good, rounds=1)
+    assert set(strong(mild(20), range(10))) <= set(found) <= set(range(10))
+
+
+@pytest.mark.parametrize("good_rounds", [2, 6])
+def test_a_good_record_protects_nobody_for_long(good_rounds):
+    """Who flips after honest rounds is found in about as many; plain sums would need twice that."""
+    rule = LabelAudit()
+    bad, good = (gradients_of(flipped(mild(20), range(n))) for n in (10, 0))
+    assert dropped(rule, good, rounds=good_rounds) == []
+    found = dropped(rule, bad, rounds=good_rounds + 3)
     assert set(strong(mild(20), range(10))) <= set(found) <= set(range(10))
 
 

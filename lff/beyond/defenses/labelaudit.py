@@ -17,17 +17,20 @@ Algorithm, in each round, with the output layer's gradients g_k,c of peer k and 
      calls s what looks like s, positive if she calls it t, and about 0 if she has none of it.
   4. Suspect the peers whose x_k(s, t) is above MARGIN times the positive contrasts' mean (weighed
      by themselves), and repeat 2 and 3 for the pair with looks in which its suspects have no say.
-  5. Remember. X_k(s, t) is the sum of x_k(s, t) over the rounds so far.
-  6. Wait for evidence. That of (s, t) is the share of the positive contrasts in the sum of squares
-     of X(s, t), that of s the largest over t. If the class with most of it has `threshold` more
-     than the median class, in two rounds running, average without the suspects (as in 4, by X) of
-     its pair with most evidence; otherwise average all.
+  5. Remember. Two sums over the rounds, neither ever below 0: UP_k <- max(0, UP_k + x_k) and
+     DOWN_k <- max(0, DOWN_k - x_k), for each (s, t). These are Page's cumulative sums
+     (Biometrika 41, 1954): rounds in which a peer was honest do not make up for later ones.
+  6. Wait for evidence. That of (s, t) is the share of UP in the sum of squares of UP and DOWN, that
+     of s the largest over t. If the class with most of it has `threshold` more than the median
+     class, in two rounds running, average without the suspects (as in 4, by UP) of its pair with
+     most evidence; otherwise average all.
 
 Where peers hold one class each there is no contrast within a peer: LFighter's FILTER_EXTREME. With
 two classes one neuron's gradient mixes both looks: LFighter's FILTER_MILD of the smoothed
 gradients, if its clusters' silhouette is above SILHOUETTE.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -64,7 +67,7 @@ class LabelAudit:
             raise InputError(f"threshold must be between 0 and 1, not {threshold!r}")
         self.threshold = threshold
         self.gradients: dict[int, Tensor] = {}  # G of each peer
-        self.contrasts: dict[int, Tensor] = {}  # X of each peer
+        self.sums: dict[int, Tensor] = {}  # UP and DOWN of each peer
         self.source_class = NO_CLASS  # the s that was evident in the round before
 
     def __call__(self, updates: Updates) -> Decision:
@@ -72,7 +75,7 @@ class LabelAudit:
         rows = torch.tensor(updates.peers, device=updates.weights.device).argsort(stable=True)
         gradients = updates.output_layer[rows].double()
         peers = sorted(updates.peers)
-        smoothed = remembered(self.gradients, peers, gradients, FADING)
+        smoothed = remembered(self.gradients, peers, gradients, fading=FADING)
         saw: dict[str, Any] = {}
         if gradients.shape[1] <= 2:
             seed = stream(updates.seed, "k-means", updates.round)
@@ -82,45 +85,50 @@ class LabelAudit:
             bad, saw = filter_extreme(gradients)
             saw["clusters"] = [saw["clusters"][row] for row in rows.argsort().tolist()]
         else:
-            x = audit(cut_to_median(smoothed))  # [s, t, k]
-            contrasts = remembered(self.contrasts, peers, x.movedim(2, 0)).movedim(0, 2)
-            bad, saw = self.decide(contrasts)
+            x = audit(cut_to_median(smoothed)).movedim(2, 0)  # [k, s, t]
+            sums = remembered(self.sums, peers, torch.stack([x, -x], dim=1), floor=0.0)
+            bad, saw = self.decide(*sums.permute(1, 2, 3, 0))
         return average_without(updates, bad[rows.argsort()], saw)
 
-    def decide(self, contrasts: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """Whom to drop, by the contrasts `[s, t, k]` summed over the rounds."""
-        shares = positive_shares(contrasts)
+    def decide(self, up: Tensor, down: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Whom to drop, by UP and DOWN, `[s, t, k]`."""
+        shares = positive_shares(up, down)
         of_class = shares.amax(dim=1)
         s = int(of_class.argmax())
         t = int(shares[s].argmax())
         evidence = (of_class[s] - of_class.median()).item()
         before, self.source_class = self.source_class, s if evidence > self.threshold else NO_CLASS
         evident = before == self.source_class != NO_CLASS
-        return suspects(contrasts[s, t]) & evident, {"neurons": [s, t], "evidence": evidence}
+        return suspects(up[s, t]) & evident, {"neurons": [s, t], "evidence": evidence}
 
     def state_dict(self) -> dict[str, Tensor]:
         """What is remembered, for a checkpoint."""
         return {
             "source_class": torch.tensor(self.source_class),
             **{f"gradients.{peer}": tensor for peer, tensor in self.gradients.items()},
-            **{f"contrasts.{peer}": tensor for peer, tensor in self.contrasts.items()},
+            **{f"sums.{peer}": tensor for peer, tensor in self.sums.items()},
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from what a checkpoint remembers."""
         self.source_class = int(state["source_class"])
-        self.gradients, self.contrasts = (
+        self.gradients, self.sums = (
             {int(name.removeprefix(kind)): state[name] for name in state if name.startswith(kind)}
-            for kind in ("gradients.", "contrasts.")
+            for kind in ("gradients.", "sums.")
         )
 
 
 def remembered(
-    memory: dict[int, Tensor], peers: list[int], news: Tensor, fading: float = 1.0
+    memory: dict[int, Tensor],
+    peers: list[int],
+    news: Tensor,
+    *,
+    fading: float = 1.0,
+    floor: float = -math.inf,
 ) -> Tensor:
     """What is remembered of these peers, one row each, when `news` has been added."""
     for peer, new in zip(peers, news, strict=True):
-        memory[peer] = fading * memory.get(peer, 0) + new
+        memory[peer] = (fading * memory.get(peer, 0) + new).clamp(min=floor)
     return torch.stack([memory[peer] for peer in peers])
 
 
@@ -132,12 +140,11 @@ def cut_to_median(gradients: Tensor) -> Tensor:
 
 def audit(gradients: Tensor) -> Tensor:
     """x_k(s, t) of all ordered pairs and peers, `[s, t, k]`, by looks without the suspects' say."""
-    classes = gradients.shape[1]
     up = -gradients * callers(gradients).unsqueeze(2)
-    everyone = telling_apart(up.sum(dim=0))
+    everyone = gradients @ telling_apart(up.sum(dim=0)).T  # <G_k,c, D_s>, [k, c, s]
     contrasts = []
-    for s in range(classes):
-        first = contrast(gradients, s, everyone[s].expand(classes, -1))
+    for s in range(gradients.shape[1]):
+        first = everyone[:, s, s] - everyone[:, :, s].T
         trusted = (~suspects(first)).double()  # [t, k]
         directions = telling_apart(torch.einsum("tk,kcf->tcf", trusted, up))
         contrasts.append(contrast(gradients, s, directions[:, s]))
@@ -157,7 +164,7 @@ def telling_apart(sums: Tensor) -> Tensor:
     """D, whose row c is along what sets the look of class c apart; `[..., classes, features]`."""
     looks = sums / at_least_tiny(sums.norm(dim=-1, keepdim=True))
     ridge = RIDGE * torch.eye(looks.shape[-2], dtype=looks.dtype, device=looks.device)
-    return torch.linalg.solve(looks @ looks.mT + ridge, looks)
+    return torch.linalg.inv(looks @ looks.mT + ridge) @ looks
 
 
 def contrast(gradients: Tensor, s: int, directions: Tensor) -> Tensor:
@@ -176,9 +183,10 @@ def suspects(x: Tensor) -> Tensor:
     return x > MARGIN * mean.unsqueeze(-1)
 
 
-def positive_shares(x: Tensor) -> Tensor:
-    """The evidence of each pair: the share of the positive contrasts in the sum of squares."""
-    return x.clamp(min=0).square().sum(dim=-1) / at_least_tiny(x.square().sum(dim=-1))
+def positive_shares(up: Tensor, down: Tensor) -> Tensor:
+    """The evidence of each pair: the share of UP in the sum of squares of UP and DOWN."""
+    positive, negative = up.square().sum(dim=-1), down.square().sum(dim=-1)
+    return positive / at_least_tiny(positive + negative)
 
 
 def filter_two_classes(gradients: Tensor, *, seed: int) -> tuple[Tensor, float]:

@@ -265,17 +265,17 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from lff.experiments.run import run, sensible_workers
-    from lff.experiments.scales import experiment
+    from lff.experiments.run import run
     from lff.study.terminal import summarize
 
-    e = experiment(options.benchmark, scale=options.scale, **_given(options))
     record = run(
-        e,
+        options.benchmark,
+        scale=options.scale,
         device=options.device,
         engine=options.engine,
-        workers=options.workers or sensible_workers(e, options.device, options.engine),
+        workers=options.workers,
         progress=not options.quiet,
+        **_given(options),
     )
     _say(summarize(record))
 

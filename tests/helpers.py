@@ -1,5 +1,7 @@
 """Rounds of updates built by hand."""
 
+import hashlib
+import json
 import os
 import sys
 
@@ -7,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lff.experiments.records import seal
+from lff.experiments.records import pack
 from lff.models import Layout
 from lff.updates import Updates
 
@@ -53,7 +55,9 @@ def updates_with_gradients(gradients, *, learning_rate=0.5, **settings):
 
 def sealed(content):
     """The file of such a content, with the checksum that fits what it says now."""
-    return seal({name: value for name, value in content.items() if name != "checksum"})
+    rest = {name: value for name, value in content.items() if name != "checksum"}
+    checksum = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return pack(rest | {"checksum": checksum})
 
 
 def installed(folder, module, code):

@@ -24,7 +24,7 @@ from lff.experiments import records
 from lff.experiments import run as runs
 from lff.experiments import store as writing
 from lff.experiments.provenance import origin
-from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, unseal
+from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, unpack
 from lff.experiments.sweep import deaf_to_interrupts
 from lff.federation import Federation
 from lff.study import frame, tables
@@ -162,7 +162,7 @@ def test_a_checkpoint_cut_or_changed_anywhere_is_as_good_as_none(
 )
 def test_a_record_that_was_edited_is_refused_by_name_and_reason(edit, message, whole, tmp_path):
     path = records.path_of(whole.experiment, tmp_path / "whole")
-    content = unseal(path.read_bytes())
+    content = unpack(path.read_bytes())
     edit(content)
     text = json.dumps(content)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -377,7 +377,7 @@ def test_checkpoints_take_at_most_a_fiftieth_of_the_time(write, round_, whole, m
             now, written = now + write, written + write
 
     monkeypatch.setattr(runs.time, "monotonic", lambda: now)
-    keeper = runs._Keeper(whole.experiment, None, {})
+    keeper = runs._Keeper(whole.experiment, None)
     while now < 10_000:
         now += round_
         keeper.keep(State())

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lff
+from lff.cli import main
 from lff.defenses import DEFENSES
 from lff.errors import InputError, TrainingError
 from lff.experiments import provenance, records
@@ -482,3 +483,24 @@ def test_processors_of_one_name_are_told_apart_by_their_model(monkeypatch):
 def test_a_gpu_is_named_in_the_provenance(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
     assert provenance.device_name(torch.device("cuda", 1)) == "GPU 1"
+
+
+def test_a_run_is_checked_once_and_its_users_code_fingerprinted_once(tiny, monkeypatch):
+    """However it is started; in a sweep once more in the process that plays it."""
+    from lff.experiments import code
+
+    def count(start):
+        asked.clear()
+        start()
+        return len(asked)
+
+    asked = []
+    fingerprinted = code.user_code
+    monkeypatch.setattr(code, "user_code", lambda e: asked.append(e) or fingerprinted(e))
+    assert count(lambda: lff.run("mnist-iid", progress=False, **tiny)) == 1
+    e = lff.experiment("mnist-iid", seed=1, **tiny)
+    assert count(lambda: lff.run(e, progress=False)) == 1
+    other = e.replace(seed=2)
+    assert count(lambda: lff.run_all([other], jobs=1, progress=False)) == 1
+    tiny_flags = [part for k, v in tiny.items() for part in (f"--{k.replace('_', '-')}", str(v))]
+    assert count(lambda: main(["run", "mnist-iid", "--quiet", "--seed", "3", *tiny_flags])) == 1

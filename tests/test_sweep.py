@@ -141,14 +141,6 @@ def test_a_sweep_whose_workers_never_come_back_ends(tiny, tmp_path, monkeypatch)
         list(sweep._spread([e], Client(), bar, jobs=None, device="cpu", folder=tmp_path))
 
 
-def test_a_record_that_does_not_come_is_a_failure(tiny, tmp_path, monkeypatch):
-    """As from workers that see another folder under the same name."""
-    monkeypatch.setattr(sweep, "run", lambda e, **settings: None)
-    (e,) = lff.grid(["mnist-iid"], ["fedavg"], [0], **tiny)
-    outcome = lff.run_all([e], jobs=1, progress=False, folder=tmp_path)
-    assert f"there is no record of it in {tmp_path}" in outcome.failed[e.id]
-
-
 # --- code of one's own ------------------------------------------------------------------------
 
 MINE = """import os, sys, lff

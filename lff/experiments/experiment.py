@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lff.errors import InputError, unknown
@@ -122,7 +122,7 @@ class Experiment:
     def settings(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
 
     def replace(self, **changes: Any) -> "Experiment":
         """The same experiment with some fields changed."""

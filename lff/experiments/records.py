@@ -36,6 +36,8 @@ logger = logging.getLogger("lff")
 SCHEMA = 3
 SUFFIX = ".json.gz"
 OWN_DATA = "own data"  # what an attacker of the paper knows
+SHARED = ("attackers", "told", "class_counts", "history", "model", "knew")  # by repetitions
+CHECKSUMS = ("digest", "checksum")
 LARGEST = 1 << 26  # bytes of a text that are read: a small file can unpack to anything
 UNREADABLE = (
     ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, EOFError, zlib.error,
@@ -75,35 +77,22 @@ class Record:
     @property
     def digest(self) -> str:
         """A checksum of everything that is the same in every repetition of the run."""
-        content = self.repeatable() | {"experiment": self.experiment.settings()}
-        text = json.dumps(content, sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _checksums(self.content(), self.experiment)[0]
 
-    def repeatable(self) -> dict[str, Any]:
-        """Everything that is the same in every repetition of the run."""
-        content = {
-            "experiment": asdict(self.experiment),
-            "attackers": self.attackers,
-            "told": self.told,
-            "class_counts": self.class_counts,
-            "history": self.history,
-            "model": self.model,
-        }
-        return content if self.knew == OWN_DATA else content | {"knew": self.knew}
+    def content(self) -> dict[str, Any]:
+        """All that its file says, but for the checksums."""
+        versions = {"schema": SCHEMA, "arithmetic": ARITHMETIC, "id": self.id}
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        if self.knew == OWN_DATA:
+            del parts["knew"]
+        return versions | parts | {"experiment": asdict(self.experiment)}
 
     def save(self, folder: Path | None = None) -> Path:
         """Write the record under its experiment's name, whole or not at all."""
-        content = {
-            "schema": SCHEMA,
-            "arithmetic": ARITHMETIC,
-            "id": self.id,
-            "digest": self.digest,
-            **self.repeatable(),
-            "seconds": self.seconds,
-            "provenance": self.provenance,
-        }
+        content = self.content()
+        digest, checksum = _checksums(content, self.experiment)
         path = path_of(self.experiment, folder)
-        write_atomically(path, seal(content))
+        write_atomically(path, pack({"checksum": checksum, "digest": digest} | content))
         return path
 
 
@@ -122,17 +111,14 @@ def load(path: Path) -> Record:
     """Read one record, refusing one that is broken, outdated or not what its name says."""
     try:
         return parse(path.read_bytes(), path)
-    except OSError as error:
-        reason = f"{path} is not a readable record ({error!r})"
-    except RecordError as error:
-        reason = str(error)
-    raise RecordError(f"{reason}; remove it and run the experiment again")
+    except (OSError, RecordError) as error:
+        raise RecordError(f"{error}; remove it and run the experiment again") from error
 
 
 def parse(packed: bytes, path: Path) -> Record:
     """The record that a file's bytes hold, checked as the one that belongs at this path."""
     try:
-        content = unseal(packed)
+        content = unpack(packed)
         versions = content["schema"], content["arithmetic"]
         if versions != (SCHEMA, ARITHMETIC):
             raise RecordError(
@@ -163,9 +149,10 @@ def _flaw(record: Record, content: dict[str, Any], path: Path) -> str:
     name = path.name.removesuffix(SUFFIX)
     if not (record.id == content["id"] == name and e.scale == path.parent.name):
         return f"it is the record of {record.id} at scale {e.scale}"
-    if record.digest != content["digest"]:
+    digest, checksum = _checksums(content, e)
+    if digest != content["digest"]:
         return "its history was changed"
-    if checksum(content) != content["checksum"]:
+    if checksum != content["checksum"]:
         return "it was changed"
     if [entry["round"] for entry in record.history] != list(range(e.rounds)):
         return f"it has {len(record.history)} of {e.rounds} rounds"
@@ -174,6 +161,27 @@ def _flaw(record: Record, content: dict[str, Any], path: Path) -> str:
         if len(times) != e.rounds or not all(0 <= t < math.inf for t in times):
             return f"its seconds of {part} are not one per round"
     return "" if isinstance(record.provenance["data"]["source"], str) else "it names no data"
+
+
+def _checksums(content: dict[str, Any], experiment: Experiment) -> tuple[str, str]:
+    """The sha256 of what every repetition of a run shares, and of all that a file says.
+
+    Of each value the JSON is made once: that takes most of the time to read a record.
+    """
+    said = {name: _json(part) for name, part in content.items() if name not in CHECKSUMS}
+    shared = {name: text for name, text in said.items() if name in SHARED}
+    digest = _sha256(shared | {"experiment": _json(experiment.settings())})
+    return digest, _sha256(said | {"digest": _json(digest)})
+
+
+def _sha256(said: dict[str, str]) -> str:
+    """The sha256 of the JSON object of these names and texts of values."""
+    text = ", ".join(f"{_json(name)}: {said[name]}" for name in sorted(said))
+    return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
 def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Record]:
@@ -187,15 +195,14 @@ def iterate(folder: Path | None = None, scale: str | None = None) -> Iterable[Re
             logger.warning("%s", error)
 
 
-def seal(content: dict[str, Any]) -> bytes:
-    """A file of compressed JSON with its checksum; the same bytes for the same content."""
-    content = {"checksum": checksum(content), **content}
+def pack(content: dict[str, Any]) -> bytes:
+    """A file of compressed JSON; the same bytes for the same content."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return gzip.compress(text.encode(), mtime=0)
 
 
-def unseal(packed: bytes) -> dict[str, Any]:
-    """The content of such a file; whether it is what was sealed, `checksum` tells."""
+def unpack(packed: bytes) -> dict[str, Any]:
+    """The content of such a file."""
     with gzip.open(io.BytesIO(packed)) as file:
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
@@ -204,12 +211,6 @@ def unseal(packed: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it holds no object")
     return content
-
-
-def checksum(content: dict[str, Any]) -> str:
-    """The sha256 of all that a content says, but for a checksum in it."""
-    rest = {key: value for key, value in content.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 # --- checkpoints ------------------------------------------------------------------------------

@@ -16,13 +16,20 @@ import torch
 from lff import fast
 from lff.defenses import DEFENSES
 from lff.errors import InputError, RecordError, TrainingError
-from lff.experiments import records
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.build import build, choose_device, dataset
 from lff.experiments.experiment import Experiment
 from lff.experiments.progress import bar, cost
 from lff.experiments.provenance import origin, provenance
-from lff.experiments.records import SUFFIX, Checkpoint, Record, checkpoint_path, path_of
+from lff.experiments.records import (
+    SUFFIX,
+    Checkpoint,
+    Record,
+    checkpoint_path,
+    load,
+    load_checkpoint,
+    path_of,
+)
 from lff.experiments.scales import checked, experiment
 from lff.experiments.store import abandoned, claim, discard, temporary_of
 from lff.federation import Entry, Federation
@@ -40,7 +47,7 @@ def run(
     *,
     device: str = "auto",
     engine: str = "auto",
-    workers: int = 1,
+    workers: int | None = 1,
     progress: bool | None = None,
     folder: Path | None = None,
     on_round: Callable[[], None] = lambda: None,
@@ -50,34 +57,48 @@ def run(
 
     `benchmark` with `settings` (any field of `Experiment`: `defense`, `attackers`, `scale`, `seed`,
     `rounds`, ...) names the experiment. A run that was killed goes on from its last checkpoint.
-    `workers` spread the peers of a round over that many processes, and `engine` says how they are
-    trained; neither changes the result. `progress` shows a bar; by default only
-    where somebody is watching. `on_round` is called after each round, and may raise to stop.
+    `workers` spread the peers of a round over that many processes (None: one per core if the run is
+    long), and `engine` says how they are trained; neither changes the result. `progress` shows a
+    bar; by default only where somebody is watching. `on_round` is called after each round, and may
+    raise to stop.
     """
-    if not isinstance(benchmark, Experiment):
-        e = experiment(benchmark, **settings)
-    elif settings:
+    finished = isinstance(benchmark, Experiment)
+    if finished and settings:
         raise InputError("settings belong to a benchmark's name, not to a finished Experiment")
-    else:
-        e = benchmark
+    e = benchmark if isinstance(benchmark, Experiment) else experiment(benchmark, **settings)
     chosen = choose_device(device)
+    if workers is None:
+        workers = sensible_workers(e, chosen, engine)
     fast.check_engine(engine, workers)
     tidy(folder)
-    record = records.find(e, folder)
-    if record is not None:
-        return record
-    checked(e)
+    path = path_of(e, folder)
+    if not path.exists():
+        if finished:
+            checked(e)
+        make(e, chosen, engine, workers, progress=progress, folder=folder, on_round=on_round)
+    return load(path)
+
+
+def make(
+    e: Experiment,
+    device: torch.device,
+    engine: str = "auto",
+    workers: int = 1,
+    *,
+    progress: bool | None,
+    folder: Path | None,
+    on_round: Callable[[], None],
+) -> None:
+    """Make the record of an experiment that has been checked, unless another process just does."""
     path = path_of(e, folder)
     with claim(path):
         discard(temporary_of(checkpoint_path(path)))
-        record = records.find(e, folder)  # another process may just have made it
-        if record is None:
+        if not path.exists():
             examples = dataset(e)
-            with closing(build(e, chosen, examples, engine=engine, workers=workers)) as federation:
-                made_by = provenance(examples, chosen, federation.trainer.name)
-                record = _play(e, federation, made_by, progress, folder, on_round)
+            with closing(build(e, device, examples, engine=engine, workers=workers)) as federation:
+                made_by = provenance(examples, device, federation.trainer.name)
+                _play(e, federation, made_by, progress, folder, on_round)
         discard(checkpoint_path(path))
-    return record
 
 
 def tidy(folder: Path | None = None) -> None:
@@ -101,9 +122,9 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def sensible_workers(e: Experiment, device: str, engine: str) -> int:
+def sensible_workers(e: Experiment, device: torch.device, engine: str) -> int:
     """How many processes a single run's peers are spread over: all cores, if it is worth it."""
-    on_cpu = choose_device(device).type == "cpu" and engine != "stacked"
+    on_cpu = device.type == "cpu" and engine != "stacked"
     return cores() if on_cpu and cost(e) > WORTH_WORKERS else 1
 
 
@@ -114,10 +135,14 @@ def _play(
     progress: bool | None,
     folder: Path | None,
     on_round: Callable[[], None],
-) -> Record:
+) -> None:
     """Play the rounds that are not played yet, and record the run."""
-    keeper = _Keeper(e, folder, origin(made_by))
-    state = keeper.resumed(federation)
+    keeper = _Keeper(e, folder)
+    run_of = origin(made_by)
+    kept = load_checkpoint(e, run_of, folder)
+    if kept is not None:
+        federation.load_state(kept.tensors, kept.values)
+    state = Checkpoint(*federation.state(), run_of)
     title = f"{BENCHMARKS.label(e.benchmark)}, {DEFENSES.label(e.defense)}, {e.attackers:g}%"
     try:
         with bar(
@@ -126,23 +151,17 @@ def _play(
             while state.rounds < e.rounds:
                 entry = federation.play_round()
                 _check_entry(e, entry)
-                state = keeper.state(federation)
+                state = Checkpoint(*federation.state(), run_of)  # later rounds leave it as it is
                 shown.set_postfix(_postfix(entry))
                 shown.update()
                 if state.rounds < e.rounds:
                     keeper.keep(state)
                 on_round()
-        record = record_of(e, federation, made_by)
-        try:
-            record.save(folder)
-        except RecordError:
-            keeper.keep(state, now=True)
-            raise
-    except KeyboardInterrupt:  # the round is abandoned, the ones before it are not
+        record_of(e, federation, made_by).save(folder)
+    except (KeyboardInterrupt, RecordError):  # a round under way is lost, those before it are not
         if not path_of(e, folder).exists():
             keeper.keep(state, now=True)
         raise
-    return record
 
 
 def record_of(e: Experiment, federation: Federation, made_by: dict[str, Any]) -> Record:
@@ -184,22 +203,11 @@ class _Keeper:
     A checkpoint that cannot be written does not stop a run that could finish.
     """
 
-    def __init__(self, e: Experiment, folder: Path | None, origin: dict[str, Any]):
-        self.e, self.folder, self.origin = e, folder, origin
+    def __init__(self, e: Experiment, folder: Path | None):
+        self.e, self.folder = e, folder
         self.pause = _checkpoint_seconds()
         self.due = time.monotonic() + self.pause
         self.warned = False
-
-    def resumed(self, federation: Federation) -> Checkpoint:
-        """The state of a federation, which goes on from a checkpoint of its run if there is one."""
-        kept = records.load_checkpoint(self.e, self.origin, self.folder)
-        if kept is not None:
-            federation.load_state(kept.tensors, kept.values)
-        return self.state(federation)
-
-    def state(self, federation: Federation) -> Checkpoint:
-        """The state from which to go on; later rounds leave it as it is."""
-        return Checkpoint(*federation.state(), self.origin)
 
     def keep(self, state: Checkpoint, *, now: bool = False) -> None:
         """Write a checkpoint, if there is a round to keep and it is time to."""

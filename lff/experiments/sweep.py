@@ -32,7 +32,7 @@ from lff.experiments import code, records
 from lff.experiments.build import DEVICES, choose_device
 from lff.experiments.experiment import ARITHMETIC, Experiment
 from lff.experiments.progress import Progress, cost
-from lff.experiments.run import cores, run, tidy
+from lff.experiments.run import cores, make, run, tidy
 from lff.experiments.scales import checked
 from lff.experiments.store import claim
 from lff.paths import results_dir
@@ -119,7 +119,6 @@ def run_all(
         else:
             ends = _spread(waiting, client, bar, jobs=jobs, device=device, folder=home)
         for e, error in ends:
-            error = error or _lacking(e, home)
             if error:
                 outcome.failed[e.id] = error
             else:
@@ -139,15 +138,6 @@ def jobs_worth(experiments: Sequence[Experiment], device: torch.device) -> int:
     return default_jobs(device) if sum(map(cost, experiments)) > WORTH_PROCESSES else 1
 
 
-def _lacking(e: Experiment, folder: Path) -> str:
-    """Why a run that ended well has no record after all."""
-    try:
-        found = records.find(e, folder)
-    except RecordError as error:
-        return str(error)
-    return "" if found else f"it ended, but there is no record of it in {folder}"
-
-
 def _one_by_one(
     waiting: Sequence[Experiment], bar: Progress, *, device: str, folder: Path
 ) -> Iterator[tuple[Experiment, str]]:
@@ -156,7 +146,7 @@ def _one_by_one(
         bar.running, error = 1, ""
         bar.show()
         try:
-            run(e, device=device, progress=False, folder=folder, on_round=bar.show)
+            make(e, choose_device(device), progress=False, folder=folder, on_round=bar.show)
         except Exception:
             error = traceback.format_exc()
         bar.running = 0
@@ -302,8 +292,8 @@ def _spread(
     """Run experiments at a scheduler's workers; yields each as it ends, with its error if any.
 
     A worker is given one run at a time, so that it takes no other with it when it dies. Workers of
-    this machine write into `folder` themselves; from others the bytes of a record come back and are
-    checked like those of a file.
+    this machine work in `folder` themselves, so that a sweep that was killed goes on from their
+    checkpoints. The bytes of each record come back, and are checked like those of a file.
     """
     here = client.get_metadata([MACHINE], default="") == platform.node()
     there = str(folder.resolve()) if here else None
@@ -340,7 +330,7 @@ def _spread(
 def work(
     e: Experiment, packed: bytes, *, ours: dict[str, str], device: str, folder: str | None
 ) -> tuple[str, bytes]:
-    """Run one experiment at a worker; returns its error, and its record unless `folder` is shared.
+    """Run one experiment at a worker, in `folder` if it is shared; returns its error or its record.
 
     A worker that would give other numbers than the caller refuses.
     """
@@ -359,14 +349,10 @@ def work(
 
     try:
         code.unpack(packed)
-        with contextlib.ExitStack() as stack:
-            if folder is None:
-                own = tempfile.TemporaryDirectory(dir=worker.local_directory)
-                home = Path(stack.enter_context(own))
-            else:
-                home = Path(folder)
+        with tempfile.TemporaryDirectory(dir=worker.local_directory) as own:
+            home = Path(folder or own)
             run(e, device=device, progress=False, folder=home, on_round=go_on)
-            return "", records.path_of(e, home).read_bytes() if folder is None else b""
+            return "", records.path_of(e, home).read_bytes()
     except Exception:
         return traceback.format_exc(), b""
 
@@ -397,17 +383,17 @@ def _error(future: "Future[Any]", e: Experiment, folder: Path) -> str:
             "the same command again"
         ) from refusal
     try:
-        return error or _keep(e, packed, folder)
+        if not error:
+            _keep(e, packed, folder)
     except RecordError as refused:
         return f"its record came back, but {refused}"
+    return str(error)
 
 
-def _keep(e: Experiment, packed: bytes, folder: Path) -> str:
-    """Write a record that came back, if any did, and if it is sound."""
-    if packed:
-        path = records.path_of(e, folder)
-        record = records.parse(packed, path)
-        with claim(path):
-            if not path.exists():  # another sweep may have made it meanwhile
-                record.save(folder)
-    return ""
+def _keep(e: Experiment, packed: bytes, folder: Path) -> None:
+    """Write a record that came back, if it is sound, unless it is there."""
+    path = records.path_of(e, folder)
+    record = records.parse(packed, path)
+    with claim(path):
+        if not path.exists():
+            record.save(folder)

@@ -1,7 +1,7 @@
-"""`lff run | sweep | study | data | list | speed`: the command line.
+"""`lff run | sweep | study | data | list | verify | speed`: the command line.
 
-Its flags are the fields of `Experiment`. Heavy imports happen inside the commands, so that
-`--help`, `--version` and mistakes in the arguments are answered at once.
+The settings of a run are flags made of the fields of `Experiment`. Heavy imports happen inside the
+commands, so that `--help`, `--version` and mistakes in the arguments are answered at once.
 """
 
 import argparse
@@ -20,6 +20,8 @@ from lff.errors import InputError, LffError, unknown
 from lff.experiments.benchmarks import PAPER_BENCHMARKS
 from lff.experiments.experiment import Experiment
 from lff.experiments.scales import SCALES
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]  # of `add_argument`
 
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 
@@ -61,173 +63,50 @@ def _parser() -> argparse.ArgumentParser:
         description="The label-flipping attack in federated learning, and defenses against it.",
     )
     parser.add_argument("--version", action="version", version=f"lff {version('lff')}")
-    commands = parser.add_subparsers(metavar="command", required=True)
-    _add_run(commands)
-    _add_sweep(commands)
-    _add_study(commands)
-    _add_data(commands)
-    listing = commands.add_parser("list", help="show benchmarks, defenses, attacks, scales")
-    _add_imports(listing)
-    listing.set_defaults(command=_list)
-    _add_verify(commands)
-    _add_speed(commands)
-    for command in commands.choices.values():
-        command.set_defaults(flags=[f for a in command._actions for f in a.option_strings])
+    commands: Any = parser.add_subparsers(metavar="command", required=True)
+    data = commands.add_parser("data", help="list, fetch or verify the real data sets")
+    actions = data.add_subparsers(metavar="action", required=True)
+    for name, add in COMMANDS.items():
+        add(actions if name.startswith("data ") else commands)
     return parser
 
 
-def _add_run(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="run one benchmark, attacked and defended",
-        epilog="example: lff run mnist-mild --defense lfighter --attackers 40 --scale quick",
-    )
-    named = ", ".join(PAPER_BENCHMARKS)
-    parser.add_argument("benchmark", help=f"{named}, or your own")
-    parser.add_argument("--engine", default="auto", help="auto, loop or stacked (default: auto)")
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        metavar="N",
-        help="processes for a round (default: one, or one per core if the run is long)",
-    )
-    _add_settings(parser, leaving_out=("benchmark",))
-    parser.set_defaults(command=_run)
+COMMANDS: dict[str, Callable[[Any], None]] = {}  # by name, what adds it to a parser
 
 
-def _add_sweep(commands: Any) -> None:
-    parser = commands.add_parser(
-        "sweep",
-        help="run every combination of benchmarks, defenses, ratios and seeds",
-        epilog="example: lff sweep --benchmarks mnist-iid mnist-mild --defenses fedavg lfighter",
-    )
-    several = {"nargs": "+", "default": []}
-    parser.add_argument("--benchmarks", metavar="NAME", help="default: the paper's", **several)
-    parser.add_argument("--defenses", metavar="NAME", help="default: the scale's", **several)
-    parser.add_argument(
-        "--ratios", metavar="PERCENT", type=float, help="default: the scale's", **several
-    )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
-    parser.add_argument(
-        "--jobs",
-        type=_positive,
-        metavar="N",
-        help="runs at a time (default: one per core, or per worker)",
-    )
-    parser.add_argument(
-        "--cluster",
-        metavar="tcp://HOST:PORT",
-        help="spread the runs over the workers of this Dask scheduler; only on a network you trust",
-    )
-    parser.add_argument("--dashboard", action="store_true", help="show Dask's dashboard")
-    _add_settings(parser, leaving_out=("benchmark", "defense", "attackers", "seed"))
-    parser.set_defaults(command=_sweep)
+def command(
+    name: str,
+    text: str,
+    *arguments: Argument,
+    example: str = "",
+    settings: Sequence[str] = (),
+) -> Callable[[Callable[[argparse.Namespace], int | None]], Callable[..., int | None]]:
+    """Register what runs a command, with its arguments and a flag for each of these settings."""
+
+    def register(run: Callable[[argparse.Namespace], int | None]) -> Callable[..., int | None]:
+        def add(commands: Any) -> None:
+            epilog = f"example: lff {name} {example}" if example else None
+            parser = commands.add_parser(name.split()[-1], help=text, epilog=epilog)
+            for names, how in arguments:
+                parser.add_argument(*names, **how)
+            title = "settings of the experiment (default: the scale's)"
+            group = parser.add_argument_group(title) if settings else parser
+            for field in fields(Experiment):
+                if field.name in settings:
+                    flag, kind = f"--{field.name.replace('_', '-')}", cast("type", field.type)
+                    group.add_argument(flag, type=kind, help=HELP.get(field.name))
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            parser.set_defaults(command=run, flags=flags)
+
+        COMMANDS[name] = add
+        return run
+
+    return register
 
 
-def _add_study(commands: Any) -> None:
-    parser = commands.add_parser(
-        "study",
-        help="run the notebooks: every table and figure, and one report",
-        epilog="example: lff study --scale smoke 05_robustness",
-    )
-    parser.add_argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order")
-    _add_scale(parser)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
-    parser.add_argument("--jobs", type=_positive, help="runs at a time (default: one per core)")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="NAME=JSON",
-        help="another parameter of the notebooks; may be repeated",
-    )
-    parser.set_defaults(command=_study)
-
-
-def _add_scale(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--scale",
-        type=_choice("scale", list(SCALES)),
-        default="quick",
-        metavar="NAME",
-        help=f"{', '.join(SCALES)} (default: quick)",
-    )
-
-
-def _add_settings(parser: argparse.ArgumentParser, leaving_out: Sequence[str]) -> None:
-    """A flag for each field of `Experiment`, but for these."""
-    _add_scale(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    _add_imports(parser)
-    group = parser.add_argument_group("settings of the experiment (default: the scale's)")
-    settings = [f for f in fields(Experiment) if f.name not in (*leaving_out, "scale", "user_code")]
-    for field in settings:
-        flag, kind = f"--{field.name.replace('_', '-')}", cast("type", field.type)
-        group.add_argument(flag, type=kind, help=HELP.get(field.name))
-    parser.set_defaults(settings=[field.name for field in settings])
-
-
-def _add_imports(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module or file.py that registers your own defense, attack, ...; may be repeated",
-    )
-
-
-def _add_data(commands: Any) -> None:
-    parser = commands.add_parser("data", help="list, fetch or verify the real data sets")
-    actions = parser.add_subparsers(metavar="action", required=True)
-    for name, command, text in (
-        ("list", _data_list, "which data sets are in the cache"),
-        ("fetch", _data_fetch, "fetch data sets into the cache"),
-        ("verify", _data_verify, "check every cached file against its checksum"),
-    ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument(
-            "names",
-            nargs="*",
-            type=_choice("data set", DATASETS),
-            default=DATASETS,
-            metavar="name",
-            help=f"{', '.join(DATASETS)} (default: all)",
-        )
-        action.set_defaults(command=command)
-
-
-def _add_verify(commands: Any) -> None:
-    parser = commands.add_parser(
-        "verify",
-        help="play the first rounds of recorded runs again, and compare",
-        epilog="example: lff verify --scale laptop --runs 4 --rounds 2",
-    )
-    _add_scale(parser)
-    parser.add_argument(
-        "--runs", type=_positive, default=4, help="how many records, evenly spaced (default: 4)"
-    )
-    parser.add_argument(
-        "--rounds", type=_positive, default=2, help="how many of their rounds (default: 2)"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.set_defaults(command=_verify)
-
-
-def _add_speed(commands: Any) -> None:
-    parser = commands.add_parser(
-        "speed",
-        help="measure a round of each model on this device, by engine",
-        epilog="example: lff speed --device cuda",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--file", type=Path, help="what to write (default: speed-DEVICE.json)")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to try it out")
-    parser.set_defaults(command=_speed)
+def argument(*names: str, **how: Any) -> Argument:
+    """An argument of a command, as `add_argument` takes it."""
+    return names, how
 
 
 def _choice(kind: str, choices: Sequence[str]) -> Callable[[str], str]:
@@ -245,32 +124,61 @@ def _positive(value: str) -> int:
     return int(value)
 
 
-def import_module(name: str) -> ModuleType:
-    """Import a module by its name, from here or the path, or by the path of its file."""
-    path = Path(name)
-    is_file = path.suffix == ".py"
-    sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
-    try:
-        return importlib.import_module(path.stem if is_file else name)
-    except ModuleNotFoundError as error:
-        raise InputError(f"no module {name!r} to import ({error})") from error
-    finally:
-        sys.path.pop(0)
+SETTINGS = [field.name for field in fields(Experiment) if field.name not in ("scale", "user_code")]
+SCALE = argument(
+    "--scale",
+    type=_choice("scale", list(SCALES)),
+    default="quick",
+    metavar="NAME",
+    help=f"{', '.join(SCALES)} (default: quick)",
+)
+SEEDS = argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
+JOBS = argument(
+    "--jobs",
+    type=_positive,
+    metavar="N",
+    help="runs at a time (default: one per core, or per worker)",
+)
+DEVICE = argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+QUIET = argument("--quiet", action="store_true", help="no progress bar")
+IMPORT = argument(
+    "--import",
+    dest="imports",
+    action="append",
+    default=[],
+    metavar="MODULE",
+    help="a module or file.py that registers your own defense, attack, ...; may be repeated",
+)
+DATA = argument(
+    "names",
+    nargs="*",
+    type=_choice("data set", DATASETS),
+    default=DATASETS,
+    metavar="name",
+    help=f"{', '.join(DATASETS)} (default: all)",
+)
 
 
-def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given."""
-    chosen = {name: getattr(options, name) for name in options.settings}
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
+@command(
+    "run",
+    "run one benchmark, attacked and defended",
+    argument("benchmark", help=f"{', '.join(PAPER_BENCHMARKS)}, or your own"),
+    argument("--engine", default="auto", help="auto, loop or stacked (default: auto)"),
+    argument(
+        "--workers",
+        type=_positive,
+        metavar="N",
+        help="processes for a round (default: one, or one per core if the run is long)",
+    ),
+    *(SCALE, DEVICE, QUIET, IMPORT),
+    example="mnist-mild --defense lfighter --attackers 40 --scale quick",
+    settings=[name for name in SETTINGS if name != "benchmark"],
+)
 def _run(options: argparse.Namespace) -> None:
     from lff.experiments.run import run
     from lff.study.terminal import summarize
 
     record = run(
-        options.benchmark,
-        scale=options.scale,
         device=options.device,
         engine=options.engine,
         workers=options.workers,
@@ -280,20 +188,36 @@ def _run(options: argparse.Namespace) -> None:
     _say(summarize(record))
 
 
+@command(
+    "sweep",
+    "run every combination of benchmarks, defenses, ratios and seeds",
+    argument("--benchmarks", nargs="+", default=[], metavar="NAME", help="default: the paper's"),
+    argument("--defenses", nargs="+", default=[], metavar="NAME", help="default: the scale's"),
+    argument(
+        "--ratios",
+        nargs="+",
+        type=float,
+        default=[],
+        metavar="PERCENT",
+        help="default: the scale's",
+    ),
+    argument(
+        "--cluster",
+        metavar="tcp://HOST:PORT",
+        help="spread the runs over the workers of this Dask scheduler; only on a network you trust",
+    ),
+    argument("--dashboard", action="store_true", help="show Dask's dashboard"),
+    *(SEEDS, JOBS, SCALE, DEVICE, QUIET, IMPORT),
+    example="--benchmarks mnist-iid mnist-mild --defenses fedavg lfighter",
+    settings=[n for n in SETTINGS if n not in ("benchmark", "defense", "attackers", "seed")],
+)
 def _sweep(options: argparse.Namespace) -> int:
     from lff.experiments.scales import grid
     from lff.experiments.sweep import run_all
 
-    experiments = grid(
-        options.benchmarks,
-        options.defenses,
-        options.ratios,
-        options.seeds,
-        scale=options.scale,
-        **_given(options),
-    )
+    lists = options.benchmarks, options.defenses, options.ratios, options.seeds
     outcome = run_all(
-        experiments,
+        grid(*lists, **_given(options)),
         jobs=options.jobs,
         device=options.device,
         cluster=options.cluster,
@@ -306,6 +230,21 @@ def _sweep(options: argparse.Namespace) -> int:
     return FAILURE if outcome.failed else 0
 
 
+@command(
+    "study",
+    "run the notebooks: every table and figure, and one report",
+    argument("notebooks", nargs="*", metavar="notebook", help="default: all, in order"),
+    argument(
+        "-p",
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="another parameter of the notebooks; may be repeated",
+    ),
+    *(SCALE, SEEDS, JOBS, DEVICE),
+    example="--scale smoke 05_robustness",
+)
 def _study(options: argparse.Namespace) -> int:
     from lff.study.runner import parse_parameters, run_study
 
@@ -315,6 +254,46 @@ def _study(options: argparse.Namespace) -> int:
     return FAILURE if outcome.failed else 0
 
 
+@command("data list", "which data sets are in the cache", DATA)
+def _data_list(options: argparse.Namespace) -> None:
+    from lff.study.terminal import data_listing
+
+    _say(data_listing(options.names))
+
+
+@command("data fetch", "fetch data sets into the cache", DATA)
+def _data_fetch(options: argparse.Namespace) -> None:
+    from lff.data import fetch
+
+    for name in options.names:
+        paths = fetch(name)
+        _say(f"{name}: {len(paths)} verified files in {paths[0].parent}")
+
+
+@command("data verify", "check every cached file against its checksum", DATA)
+def _data_verify(options: argparse.Namespace) -> int:
+    from lff.study.terminal import data_verification
+
+    text, sound = data_verification(options.names)
+    _say(text)
+    return 0 if sound else FAILURE
+
+
+@command("list", "show benchmarks, defenses, attacks, scales", IMPORT)
+def _list(_: argparse.Namespace) -> None:
+    from lff.study.terminal import overview
+
+    _say(overview())
+
+
+@command(
+    "verify",
+    "play the first rounds of recorded runs again, and compare",
+    argument("--runs", type=_positive, default=4, help="how many records (default: 4)"),
+    argument("--rounds", type=_positive, default=2, help="how many rounds of each (default: 2)"),
+    *(SCALE, DEVICE),
+    example="--scale laptop --runs 4 --rounds 2",
+)
 def _verify(options: argparse.Namespace) -> int:
     from lff.experiments.records import iterate
     from lff.experiments.verify import repeat, spread_over
@@ -332,6 +311,14 @@ def _verify(options: argparse.Namespace) -> int:
     return FAILURE if failed else 0
 
 
+@command(
+    "speed",
+    "measure a round of each model on this device, by engine",
+    argument("--file", type=Path, help="what to write (default: speed-DEVICE.json)"),
+    argument("--quick", action="store_true", help="tiny sizes, to try it out"),
+    DEVICE,
+    example="--device cuda",
+)
 def _speed(options: argparse.Namespace) -> None:
     from lff.experiments.build import choose_device
     from lff.paths import checkout_dir
@@ -347,32 +334,23 @@ def _speed(options: argparse.Namespace) -> None:
     _say(measurement.run(device, file, quick=options.quick))
 
 
-def _list(_: argparse.Namespace) -> None:
-    from lff.study.terminal import overview
-
-    _say(overview())
-
-
-def _data_list(options: argparse.Namespace) -> None:
-    from lff.study.terminal import data_listing
-
-    _say(data_listing(options.names))
-
-
-def _data_fetch(options: argparse.Namespace) -> None:
-    from lff.data import fetch
-
-    for name in options.names:
-        paths = fetch(name)
-        _say(f"{name}: {len(paths)} verified files in {paths[0].parent}")
+def import_module(name: str) -> ModuleType:
+    """Import a module by its name, from here or the path, or by the path of its file."""
+    path = Path(name)
+    is_file = path.suffix == ".py"
+    sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
+    try:
+        return importlib.import_module(path.stem if is_file else name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"no module {name!r} to import ({error})") from error
+    finally:
+        sys.path.pop(0)
 
 
-def _data_verify(options: argparse.Namespace) -> int:
-    from lff.study.terminal import data_verification
-
-    text, sound = data_verification(options.names)
-    _say(text)
-    return 0 if sound else FAILURE
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Experiment` that were given, or have a default."""
+    chosen = {name: getattr(options, name, None) for name in (*SETTINGS, "scale")}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _say(text: str) -> None:

@@ -19,10 +19,10 @@ import pytest
 import torch
 
 import lff
+from lff import store as writing
 from lff.errors import InputError, RecordError
 from lff.experiments import records
 from lff.experiments import run as runs
-from lff.experiments import store as writing
 from lff.experiments.provenance import origin
 from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, unpack
 from lff.experiments.sweep import deaf_to_interrupts

@@ -1,5 +1,6 @@
 """The tidy frame: what it says is what the records say, read once."""
 
+import gc
 import math
 import os
 from dataclasses import replace
@@ -134,6 +135,7 @@ def test_a_broken_record_is_passed_over_unless_it_was_asked_for(recorded, caplog
     assert broken.name in caplog.text
     with pytest.raises(RecordError, match="not a readable record"):
         frame.rounds([e.replace(seed=1)])
+    assert gc.isenabled()
 
 
 def test_without_a_record_there_are_columns_without_rows(recorded):

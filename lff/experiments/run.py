@@ -31,9 +31,9 @@ from lff.experiments.records import (
     path_of,
 )
 from lff.experiments.scales import checked, experiment
-from lff.experiments.store import abandoned, claim, discard, temporary_of
 from lff.federation import Entry, Federation
 from lff.paths import results_dir
+from lff.store import abandoned, claim, discard, temporary_of
 
 logger = logging.getLogger("lff")
 

@@ -34,8 +34,8 @@ from lff.experiments.experiment import ARITHMETIC, Experiment
 from lff.experiments.progress import Progress, cost
 from lff.experiments.run import cores, make, run, tidy
 from lff.experiments.scales import checked
-from lff.experiments.store import claim
 from lff.paths import results_dir
+from lff.store import claim
 
 if TYPE_CHECKING:
     from distributed import Future

@@ -8,9 +8,7 @@ are left out. For more peers, NumPy's vectorized sort of one column after the ot
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,11 +74,7 @@ def scratch(like: Tensor, n: int, *shape: int) -> Tensor:
 
 def fill(buffer: Tensor, block: Tensor) -> Tensor:
     """A copy of `block` in the first columns of `buffer`."""
-    copy = buffer[:, : block.shape[1]]
-    if block.device.type == "cpu":
-        np.copyto(copy.numpy(), block.numpy())  # transposes faster than torch's
-        return copy
-    return copy.copy_(block)
+    return buffer[:, : block.shape[1]].copy_(block)
 
 
 def sort_columns(block: Tensor) -> Tensor:
@@ -122,18 +116,16 @@ def _sort(block: Tensor) -> Tensor:
 
 def _exchange(block: Tensor, comparators: Iterable[Comparator]) -> list[Tensor]:
     """The rows of `block`, which it destroys, after these comparators."""
-    # The two libraries do the same, but on the CPU a call of NumPy's costs less.
-    library: Any = np if block.device.type == "cpu" else torch
-    rows: list[Any] = list(block.numpy() if library is np else block)
-    spare = library.empty_like(rows[0])
+    rows = list(block)
+    spare = torch.empty_like(rows[0])
     for i, j, minimum, maximum in comparators:
         a, b = rows[i], rows[j]
         if minimum and maximum:
-            library.minimum(a, b, out=spare)
-            library.maximum(a, b, out=b)
+            torch.minimum(a, b, out=spare)
+            torch.maximum(a, b, out=b)
             rows[i], spare = spare, a
         elif minimum:
-            library.minimum(a, b, out=a)
+            torch.minimum(a, b, out=a)
         else:
-            library.maximum(a, b, out=b)
-    return [torch.as_tensor(row) for row in rows]
+            torch.maximum(a, b, out=b)
+    return rows

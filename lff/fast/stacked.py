@@ -4,7 +4,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -88,18 +87,12 @@ class Stacked:
         return torch.baddbmm(w["fc2.bias"].unsqueeze(1), x, w["fc2.weight"].transpose(1, 2))
 
 
-class Plan(NamedTuple):
-    """Which examples each peer trains on in each step, `[steps, peers, batch]`.
-
-    `rows` are those of all peers' examples one after the other, `shares` their weights in the loss.
-    """
-
-    rows: Tensor
-    shares: Tensor
-
-
-def plan(peers: Sequence[Peer], training: LocalTraining, seed: int, round: int) -> Plan:
-    """The batches of a round, drawn as the loop draws them."""
+def plan(
+    peers: Sequence[Peer], training: LocalTraining, seed: int, round: int
+) -> tuple[Tensor, Tensor]:
+    """The batches of a round, drawn as the loop draws them: which examples each peer trains on in
+    each step, as rows of all peers' examples one after the other, and their weights in the loss,
+    both `[steps, peers, batch]`."""
     counts = [len(peer.examples.y) for peer in peers]
     size = min(training.batch_size, max(counts))
     steps = [-(-count // size) for count in counts]  # of an epoch
@@ -117,7 +110,7 @@ def plan(peers: Sequence[Peer], training: LocalTraining, seed: int, round: int) 
             full = count // size * size
             epoch_shares[start : start + full] = 1 / size
             epoch_shares[start + full : start + count] = 1 / (count - full or 1)
-    return Plan(*(part.transpose(0, 1).contiguous() for part in (rows, shares)))
+    return rows.transpose(0, 1).contiguous(), shares.transpose(0, 1).contiguous()
 
 
 def disagreement(

@@ -1,7 +1,9 @@
 """One tidy frame of all rounds of all records; every table and figure is a `groupby` on it."""
 
+import gc
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,8 @@ def rounds(
         where = {e: path_of(e, folder) for e in asked}
         paths = [path for path in where.values() if path.exists()]
         missing = [e.id for e, path in where.items() if not path.exists()]
-    rows = [row for path in paths for row in _rows_of(path, passing=experiments is None)]
+    with _collector_paused():
+        rows = [row for path in paths for row in _rows_of(path, passing=experiments is None)]
     names = dict.fromkeys(name for row in rows for name in row)
     further = [name for name in names if name not in (*COLUMNS, "patched")]
     frame = pd.DataFrame(rows, columns=[*COLUMNS, *further])
@@ -236,6 +239,18 @@ def _rank(column: pd.Series) -> pd.Series:
     if column.name not in orders:
         return column
     return column.map({name: i for i, name in enumerate(orders[column.name](column))})
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Python's collector would look through all that was read, again and again, for no garbage."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def _rows_of(path: Path, *, passing: bool) -> Rows:

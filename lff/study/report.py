@@ -13,7 +13,7 @@ import pandas as pd
 from nbconvert import HTMLExporter
 from pygments.formatters import HtmlFormatter
 
-from lff.experiments.store import claim, write_atomically
+from lff.store import claim, write_atomically
 
 _STYLE = """
 body { font: 16px/1.55 Georgia, serif; color: #222; margin: 0; display: flex; }

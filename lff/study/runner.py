@@ -30,10 +30,10 @@ from lff.experiments.build import choose_device
 from lff.experiments.experiment import Experiment
 from lff.experiments.progress import bar, cost
 from lff.experiments.records import SUFFIX, find
-from lff.experiments.store import unwritable
 from lff.experiments.sweep import default_jobs, jobs_worth, local_cluster
 from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
 from lff.registry import parse_pair
+from lff.store import unwritable
 from lff.study.frame import benchmark_label, defense_label
 from lff.study.notebook import Parameters, check_declared, declared, listed_runs
 

@@ -560,14 +560,6 @@ def test_two_runs_of_one_cell_and_seed_are_refused():
         claims.judge(pd.concat([world(), world()]))
 
 
-@pytest.mark.parametrize("name", ["seed", "benchmark"])
-def test_a_table_without_a_column_is_refused(name):
-    with pytest.raises(InputError, match=f"no column {name}"):
-        claims.judge(world().drop(columns=name))
-    with pytest.raises(InputError, match=f"no column {name}"):
-        claims.judge(world(), silhouettes=world_silhouettes().drop(columns=name))
-
-
 def test_unknown_methods_and_benchmarks_are_ignored(in_the_world):
     runs = world()
     mine = runs.assign(defense="mine")

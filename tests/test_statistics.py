@@ -211,22 +211,15 @@ def test_detectors_are_scikit_learns(peers):
     bad, out, suspicion = (list(column) for column in zip(*peers, strict=True))
     attackers, dropped = ([k for k, yes in zip(ids, c, strict=True) if yes] for c in (bad, out))
     found = statistics.detector(ids, attackers, dropped, suspicion)
-    weighed = statistics.detector(ids, attackers, dropped, weights=[-s for s in suspicion])
     nan = float("nan")
     precision = precision_score(bad, out) if any(out) else nan
     recall = recall_score(bad, out) if any(bad) else nan
     area = roc_auc_score(bad, suspicion) if len(set(bad)) == 2 else nan
     assert list(found) == pytest.approx([precision, recall, area], nan_ok=True)
-    assert list(weighed) == pytest.approx(list(found), nan_ok=True)
 
 
-def test_a_rule_without_scores_or_weights_has_no_auc():
-    assert np.isnan(statistics.detector([1, 2], [1], [1]).auc)
-
-
-def test_scores_come_before_weights():
-    found = statistics.detector([1, 2], [1], [], scores=[1.0, 0.0], weights=[1.0, 0.0])
-    assert found.auc == 1
+def test_a_rule_without_scores_has_no_auc():
+    assert np.isnan(statistics.detector([1, 2], [1], [1])[2])
 
 
 def test_equal_as_printed_is_a_shared_first_place():

@@ -6,7 +6,7 @@ import pytest
 from frames import rounds_of, runs
 
 import lff
-from lff.study import paper, tables
+from lff.study import paper, tables, text
 
 NAN = float("nan")
 
@@ -53,7 +53,7 @@ def test_the_right_number_is_in_the_right_cell():
     ]
     given = runs(*cells, cv=np.arange(18) / 10)
     table = tables.robustness(given, "cv")
-    assert list(tables.to_text(table).columns) == ["FedAvg", "Median", "zeno"]
+    assert list(text.to_text(table).columns) == ["FedAvg", "Median", "zeno"]
     assert list(table.index) == [(b, r) for b in ("CIFAR10-iid", "IMDB", "mine") for r in (0, 30)]
     by_hand = given.set_index(["benchmark", "attackers", "defense"])["cv"]
     for benchmark, label in (("imdb", "IMDB"), ("cifar10-iid", "CIFAR10-iid"), ("mine", "mine")):
@@ -64,7 +64,7 @@ def test_the_right_number_is_in_the_right_cell():
 def test_what_was_asked_for_is_there_and_nothing_else():
     asked = lff.grid(["imdb"], ["fedavg", "median"], [0], scale="smoke")
     table = tables.robustness(runs(("mnist-iid", "lfighter", 25.0, 0)), "src_acc", asked)
-    shown = tables.to_text(table)
+    shown = text.to_text(table)
     assert list(shown.columns) == ["FedAvg", "Median", "LFighter"]
     assert list(shown.index) == [("MNIST-iid", 25), ("IMDB", 0)]
     assert shown.loc[("MNIST-iid", 25)].tolist() == ["--", "--", "50.00"]
@@ -98,7 +98,7 @@ def test_runtime_is_averaged_over_ratios_within_a_seed():
     assert part(times, "median", "per_round") == pytest.approx([0.4, 0.2, 0.6, 2])
     assert part(times, "median", "total") == pytest.approx([4, 2, 6, 2])
     assert part(times, "median", "share") == pytest.approx([20, 10, 30, 2])
-    shown = tables.to_text(tables.runtime_share(given, asked), 0)
+    shown = text.to_text(tables.runtime_share(given, asked), 0)
     assert shown.loc["IMDB"].tolist() == ["--", "20 [10, 30]"]
 
 
@@ -116,7 +116,7 @@ def test_peers_are_counted_seed_by_seed():
     rows = [("iid", s, k, c, n) for s, most in ((0, 4), (1, 8)) for k, c, n in
             ((0, "a", 1), (0, "b", 1), (1, "a", 0), (1, "b", most))]  # fmt: skip
     counts = pd.DataFrame(rows, columns=["distribution", "seed", "peer", "class", "examples"])
-    shown = tables.to_text(tables.examples_per_peer(counts), 0).loc["iid"]
+    shown = text.to_text(tables.examples_per_peer(counts), 0).loc["iid"]
     assert shown["examples, min"] == "2 [2, 2]"
     assert shown["examples, max"] == "6 [4, 8]"
     assert shown["examples, median"] == "4 [3, 5]"
@@ -155,13 +155,13 @@ def test_silhouettes_are_a_row_per_benchmark():
     table = tables.silhouettes(pd.DataFrame(rows, columns=columns))
     assert list(table.index) == ["MNIST-iid", "IMDB"]
     assert part(table, "IMDB", "whole") == pytest.approx([0.3, 0.2, 0.4, 2])
-    assert tables.to_text(table).loc["MNIST-iid", "whole"] == "--"
+    assert text.to_text(table).loc["MNIST-iid", "whole"] == "--"
 
 
 def test_a_good_and_a_bad_update_are_compared_over_the_seeds():
     rows = [(0, "whole", 3.0, 4.0, 60.0), (1, "whole", 5.0, 4.0, 90.0)]
     given = pd.DataFrame(rows, columns=["seed", "gradients", "good", "bad", "angle"])
-    shown = tables.to_text(tables.norm_angle(given), 0)
+    shown = text.to_text(tables.norm_angle(given), 0)
     assert shown.loc["whole"].tolist() == ["4 [3, 5]", "4 [4, 4]", "75 [60, 90]"]
 
 
@@ -169,7 +169,7 @@ def test_the_summary_is_in_percent():
     given = runs(
         ("imdb", "median", 30.0, 0), ("imdb", "zeno", 30.0, 0), true_positive_rate=[NAN, 0.5]
     )
-    table = tables.to_text(tables.summary(given), 0)
+    table = text.to_text(tables.summary(given), 0)
     assert table.loc["Median"].tolist() == ["90", "50", "25", "--", "25"]
     assert table.loc["zeno", "attackers dropped"] == "50"
 
@@ -293,14 +293,14 @@ def test_the_cost_without_attack_is_against_the_same_seed():
 
 def test_rows_without_a_run_are_shown_as_gaps():
     asked = lff.grid(["imdb", "mnist-iid"], ["lfighter"], [30, 10], scale="smoke")
-    cells = pd.MultiIndex.from_tuples([("MNIST-iid", 30), ("MNIST-Mild", 25)])
-    table = tables.with_gaps(pd.DataFrame({"x": [1.0, 2.0]}, index=cells), asked)
-    assert list(table.index) == [
-        ("MNIST-iid", 10), ("MNIST-iid", 30), ("IMDB", 10), ("IMDB", 30), ("MNIST-Mild", 25),
-    ]  # fmt: skip
-    assert table["x"].fillna(0).tolist() == [0, 1, 0, 0, 2]
-    alone = tables.with_gaps(pd.DataFrame({"x": [1.0]}, index=["IMDB"]), asked)
-    assert list(alone.index) == ["MNIST-iid", "IMDB"]
+    cells = pd.DataFrame({"benchmark": ["mnist-mild", "mnist-iid"], "attackers": [25.0, 30.0]})
+    table = cells.assign(x=[2.0, 1.0]).set_index(["benchmark", "attackers"])
+    assert tables.in_order(table, asked)["x"].fillna(0).to_dict() == {
+        ("mnist-iid", 10): 0, ("mnist-iid", 30): 1, ("mnist-mild", 25): 2, ("imdb", 10): 0,
+        ("imdb", 30): 0,
+    }  # fmt: skip
+    alone = tables.in_order(table.droplevel("attackers"), asked)
+    assert list(alone.index) == ["mnist-iid", "mnist-mild", "imdb"]
 
 
 def test_without_a_run_there_are_tables_without_rows():

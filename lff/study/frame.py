@@ -90,7 +90,7 @@ def rounds(
         frame[name] = np.array([_measured(row, metric.factory) for row in rows], dtype=float)
     frame = frame.sort_values(
         ["benchmark", "scale", "attackers", "defense", "seed", "id", "round"],
-        key=_rank,
+        key=rank,
         ignore_index=True,
     )
     frame.attrs["missing"] = missing
@@ -233,7 +233,7 @@ def _in_order(names: Iterable[str], first: Sequence[str]) -> list[str]:
     return [name for name in first if name in there] + sorted(there - set(first))
 
 
-def _rank(column: pd.Series) -> pd.Series:
+def rank(column: pd.Series) -> pd.Series:
     """What a column is sorted by: benchmarks and defenses by their order, all else by itself."""
     orders = {"benchmark": benchmarks_in_order, "defense": defenses_in_order}
     if column.name not in orders:

@@ -5,11 +5,14 @@ than of the attackers, worse than at random. A run that is wrong to the end has 
 All functions take the frame of rounds (`lff.study.frame.rounds`) and leave other methods out.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
+from lff.experiments.experiment import Experiment
 from lff.metrics import averaged_rounds
-from lff.study.tables import CELL, labelled, over_seeds
+from lff.study.tables import CELL, in_order, labelled, over_seeds
 
 LFIGHTER = "lfighter"
 NEVER, RECOVERED, AT_TIMES, LOCKED = "never wrong", "recovered", "wrong at times", "locked on"
@@ -49,14 +52,14 @@ def filtered(rounds: pd.DataFrame, defense: str = LFIGHTER) -> pd.DataFrame:
     )
 
 
-def dropped(runs: pd.DataFrame) -> pd.DataFrame:
+def dropped(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
     """Which percentage of the attackers and of the honest peers LFighter dropped, all rounds."""
     ours = runs[runs["defense"] == LFIGHTER]
     shares = {
         "attackers dropped (%)": 100 * ours["true_positive_rate"],
         "honest peers dropped (%)": 100 * ours["false_positive_rate"],
     }
-    return labelled(over_seeds(ours.assign(**shares), CELL, list(shares), known=True))
+    return labelled(in_order(over_seeds(ours, CELL, shares, known=True), asked))
 
 
 def episodes(rounds: pd.DataFrame, defense: str = LFIGHTER) -> pd.DataFrame:

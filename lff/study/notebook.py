@@ -22,7 +22,7 @@ from lff.errors import InputError, TrainingError, unknown
 from lff.experiments.build import DEVICES
 from lff.experiments.experiment import Experiment
 from lff.paths import figures_dir, notebooks_dir
-from lff.study import frame, tables
+from lff.study import frame, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +129,7 @@ class Parameters:
             asked = list(of)
             behind = frame.rounds(asked)
         scales = dict.fromkeys(behind["scale"]) if len(behind) else [self.scale]
-        return tables.caption(behind, " and ".join(scales), asked)
+        return text.caption(behind, " and ".join(scales), asked)
 
     def table(
         self,
@@ -147,14 +147,14 @@ class Parameters:
         Numbers are shown to `digits`, for all columns or by their name; `best` ("min" or
         "max") sets the best of each row in bold.
         """
-        facts = ["" if of is None else self.caption(of), caption, tables.interval_note(table)]
+        facts = ["" if of is None else self.caption(of), caption, text.interval_note(table)]
         below = "; ".join(filter(None, facts))
         stem = self._stem(name)
-        text = tables.to_text(table, digits=digits, best=best)
+        shown = text.to_text(table, digits=digits, best=best)
         table.to_csv(f"{stem}.csv")
-        Path(f"{stem}.md").write_text(tables.markdown(text) + (f"\n{below}\n" if below else ""))
-        Path(f"{stem}.tex").write_text((f"% {below}\n" if below else "") + tables.latex(text))
-        return tables.styled(text, caption=below)
+        Path(f"{stem}.md").write_text(text.markdown(shown) + (f"\n{below}\n" if below else ""))
+        Path(f"{stem}.tex").write_text((f"% {below}\n" if below else "") + text.latex(shown))
+        return text.styled(shown, caption=below)
 
     def figure(
         self,
@@ -197,8 +197,8 @@ class Parameters:
     def numbers(self, **named: object) -> dict[str, str]:
         """Write numbers by name as `numbers.json`, for the pages that show them (`readme`)."""
         texts = {name: str(value) for name, value in named.items()}
-        text = json.dumps(texts, indent=1, ensure_ascii=False)
-        self._stem("numbers.json").write_text(text + "\n", encoding="utf-8")
+        content = json.dumps(texts, indent=1, ensure_ascii=False)
+        self._stem("numbers.json").write_text(content + "\n", encoding="utf-8")
         return texts
 
     def _stem(self, name: str) -> Path:

@@ -303,7 +303,8 @@ def _code_key(path: Path, parameters: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(path.read_bytes())
     digest.update(json.dumps(_own(path, parameters), sort_keys=True).encode())
     package = home_dir() / "lff"
-    for source in sorted([*package.rglob("*.py"), *package.rglob("*.json")]):
+    kinds = (".py", ".json", ".toml")
+    for source in sorted(path for path in package.rglob("*") if path.suffix in kinds):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 

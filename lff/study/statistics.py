@@ -16,6 +16,7 @@ from lff.experiments.benchmarks import BENCHMARKS
 from lff.metrics import lost
 
 CONFIDENCE = 0.95
+FEWEST = 3  # runs that can show how they vary
 NAN = float("nan")
 
 
@@ -77,12 +78,12 @@ def paired_difference(
     if pairs < 2:
         return Difference(float(differences.mean()) if pairs else NAN, Interval(NAN, NAN), pairs)
     means = differences[generator.integers(pairs, size=(resamples, pairs))].mean(axis=1)
-    return Difference(float(differences.mean()), _percentiles(means, confidence), pairs)
+    low, high = _percentiles(means, confidence)
+    return Difference(float(differences.mean()), Interval(float(low), float(high)), pairs)
 
 
-def _percentiles(values: np.ndarray, confidence: float) -> Interval:
-    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(low), float(high))
+def _percentiles(values: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
+    return np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
 
 
 class McNemar(NamedTuple):
@@ -144,45 +145,29 @@ def performance_profile(
     runs: pd.DataFrame,
     taus: Sequence[float],
     generator: np.random.Generator,
-    *,
-    score: str = "kept",
-    strata: Sequence[str] = ("benchmark", "attackers"),
     resamples: int = 2_000,
-    confidence: float = CONFIDENCE,
-    fewest: int = 3,
 ) -> pd.DataFrame:
-    """The share of one method's runs whose score is at least tau: tau, share, low, high.
+    """The share of one method's runs that `kept` at least tau: tau, share, low, high.
 
     The score distribution of Agarwal et al. (2021), "Deep RL at the edge of the statistical
-    precipice": every stratum (task) weighs the same, whatever its number of seeds. They count runs
-    above tau; here a score is cut at 1, so that a run which lost nothing counts at tau = 1. The
-    band is a percentile bootstrap within the strata; it is missing where a stratum has fewer than
-    `fewest` runs, which cannot show how they vary.
+    precipice": every benchmark and ratio (their task) weighs the same, whatever its number of
+    seeds. They count runs above tau; here a score is cut at 1, so that a run which lost nothing
+    counts at tau = 1. The band is a percentile bootstrap within the tasks; it is missing where one
+    has fewer than `FEWEST` runs.
     """
-    groups = runs.dropna(subset=[score]).groupby(list(strata))[score]
-    reached = [group.to_numpy(dtype=float)[:, None] >= np.asarray(taus) for _, group in groups]
-    table = pd.DataFrame({"tau": np.asarray(taus, dtype=float)}).assign(
-        share=NAN, low=NAN, high=NAN
-    )
-    if not reached:
-        return table
-    table["share"] = np.mean([stratum.mean(axis=0) for stratum in reached], axis=0)
-    if min(map(len, reached)) >= fewest:
+    tasks = runs.dropna(subset="kept").groupby(["benchmark", "attackers"])["kept"]
+    reached = [task.to_numpy(dtype=float)[:, None] >= np.asarray(taus) for _, task in tasks]
+    table = pd.DataFrame(np.nan, range(len(taus)), ["tau", "share", "low", "high"])
+    table["tau"] = np.asarray(taus, dtype=float)
+    if reached:
+        table["share"] = np.mean([task.mean(axis=0) for task in reached], axis=0)
+    if reached and min(map(len, reached)) >= FEWEST:
         again = np.zeros((resamples, len(taus)))
-        for stratum in reached:
-            drawn = generator.integers(len(stratum), size=(resamples, len(stratum)))
-            again += stratum[drawn].mean(axis=1) / len(reached)
-        ends = np.quantile(again, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-        table["low"], table["high"] = ends
+        for task in reached:
+            drawn = generator.integers(len(task), size=(resamples, len(task)))
+            again += task[drawn].mean(axis=1) / len(reached)
+        table["low"], table["high"] = _percentiles(again)
     return table
-
-
-class Detector(NamedTuple):
-    """How well a rule told the attackers of one round from the honest peers."""
-
-    precision: float
-    recall: float
-    auc: float
 
 
 def detector(
@@ -190,34 +175,22 @@ def detector(
     attackers: Collection[int],
     dropped: Collection[int],
     scores: Sequence[float] | None = None,
-    weights: Sequence[float] | None = None,
-) -> Detector:
+) -> tuple[float, float, float]:
     """Precision and recall of the `dropped` peers, and the AUC of how suspicious each looked.
 
-    `scores` (the higher the more suspicious) and `weights` (the lower) are in the order of
-    `peers`; the scores are used if there are any. What has no answer (nobody dropped, nobody
-    attacking, no score) is NaN.
+    `scores`, the higher the more suspicious, are in the order of `peers`. What has no answer
+    (nobody dropped, nobody attacking, no score) is NaN. The AUC is the chance that an attacker
+    looks more suspicious than an honest peer, ties half: the area under the ROC curve through the
+    ranks (Hanley and McNeil 1982).
     """
     bad, out = (np.isin(peers, list(those)) for those in (attackers, dropped))
-    caught = float((bad & out).sum())
+    n, m, caught = bad.sum(), (~bad).sum(), (bad & out).sum()
     precision = caught / out.sum() if out.any() else NAN
-    recall = caught / bad.sum() if bad.any() else NAN
-    if scores is None and weights is not None:
-        scores = [-weight for weight in weights]
-    return Detector(float(precision), float(recall), NAN if scores is None else auc(scores, bad))
-
-
-def auc(scores: Sequence[float], bad: Sequence[bool] | np.ndarray) -> float:
-    """The chance that an attacker looks more suspicious than an honest peer, ties half.
-
-    The area under the ROC curve through the ranks (Hanley and McNeil 1982); NaN if there is only
-    one kind.
-    """
-    bad = np.asarray(bad, dtype=bool)
-    n, m = int(bad.sum()), int((~bad).sum())
-    if not n or not m:
-        return NAN
-    return float((rankdata(scores)[bad].sum() - n * (n + 1) / 2) / (n * m))
+    recall = caught / n if n else NAN
+    auc = NAN
+    if scores is not None and n and m:
+        auc = (rankdata(scores)[bad].sum() - n * (n + 1) / 2) / (n * m)
+    return float(precision), float(recall), float(auc)
 
 
 def first_places(values: pd.Series, digits: int) -> list[str]:

@@ -5,7 +5,7 @@ A quantity over the seeds is four columns: `X`, its mean; `X low` and `X high`, 
 seed that went wrong. `lff.study.text` shows the four as one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,14 @@ from lff.experiments.build import dataset, make_model, make_peers
 from lff.experiments.experiment import Experiment
 from lff.experiments.scales import ATTACKER_RATIOS, PAPER_DEFENSES
 from lff.study import statistics
-from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
-from lff.study.text import caption as caption
-from lff.study.text import interval_note as interval_note
-from lff.study.text import latex as latex
-from lff.study.text import markdown as markdown
-from lff.study.text import robustness_in_words as robustness_in_words
-from lff.study.text import seeds_in_words as seeds_in_words
-from lff.study.text import styled as styled
-from lff.study.text import to_text as to_text
+from lff.study.frame import (
+    benchmark_label,
+    benchmarks_in_order,
+    defense_label,
+    defenses_in_order,
+    rank,
+)
+from lff.study.text import COMPANIONS
 
 RATIO = "attackers (%)"
 CELL = ["benchmark", "attackers"]
@@ -33,14 +32,21 @@ UNSCALED = ("test_error", "cv")  # all else is shown in percent
 
 
 def over_seeds(
-    frame: pd.DataFrame, by: Sequence[str], values: Sequence[str], *, known: bool = False
+    frame: pd.DataFrame,
+    by: Sequence[str],
+    values: Sequence[str] | Mapping[str, pd.Series],
+    *,
+    known: bool = False,
 ) -> pd.DataFrame:
     """Mean and range of each of `values` over the seeds, one row per value of `by`.
 
-    Rows that share a seed are averaged first, so that a seed counts once. A mean is NaN if any
-    value is: a CV is NaN where Src-Acc was zero in every round, and no mean of the other seeds may
-    hide it. With `known`, for quantities that a seed may lack, NaN is left out.
+    Values are columns of the frame, or new ones by name. Rows that share a seed are averaged first,
+    so that a seed counts once. A mean is NaN if any value is: a CV is NaN where Src-Acc was zero in
+    every round, and no mean of the other seeds may hide it. With `known`, for quantities that a
+    seed may lack, NaN is left out.
     """
+    if isinstance(values, Mapping):
+        frame = frame.assign(**values)
     by, values = list(by), list(values)
     key = list(dict.fromkeys([*by, "seed"]))
     numbers = frame[[*key, *values]].astype(dict.fromkeys(values, float))
@@ -62,11 +68,31 @@ def unstacked(
     order: Sequence[str],
     label: Callable[[str], str] = str,
 ) -> pd.DataFrame:
-    """One quantity of `over_seeds`, with a column and its range for each name of an index level."""
-    parts = ("", " low", " high", " seeds")
+    """One column of a table, and its range, for each name of an index level."""
+    parts = [part for part in ("", *COMPANIONS) if value + part in table]
     wide = {part: table[value + part].unstack(level).reindex(columns=order) for part in parts}
     columns = {label(name) + part: wide[part][name] for name in order for part in parts}
     return pd.DataFrame(columns, index=wide[""].index)
+
+
+def by_method(table: pd.DataFrame, value: str, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
+    """One column of a table, and its range, for each method: benchmarks (and ratios) x methods.
+
+    What was `asked` for and not run is there, without a number.
+    """
+    asked = list(asked)
+    methods = defenses_in_order([*table.index.unique("defense"), *(e.defense for e in asked)])
+    wide = unstacked(table, value, "defense", methods, defense_label)
+    return labelled(in_order(wide, asked))
+
+
+def in_order(table: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
+    """The rows of a table in the paper's order, with one for each cell that was `asked` for."""
+    names = list(table.index.names)
+    further = [[getattr(e, name) for name in names] for e in asked]
+    rows = pd.concat([table.index.to_frame(), pd.DataFrame(further, columns=names)])
+    rows = rows.drop_duplicates().sort_values(names, key=rank)
+    return table.reindex(rows.set_index(names).index)
 
 
 def labelled(table: pd.DataFrame) -> pd.DataFrame:
@@ -74,26 +100,13 @@ def labelled(table: pd.DataFrame) -> pd.DataFrame:
     labels: dict[str, Callable[[Any], Any]] = {
         "benchmark": benchmark_label,
         "defense": defense_label,
-        "attackers": _whole,
+        "attackers": lambda ratio: int(ratio) if float(ratio).is_integer() else ratio,
     }
-    for name, label in labels.items():
-        if name in table.index.names:
-            level = name if table.index.nlevels > 1 else None
-            table = table.rename(
-                index={key: label(key) for key in table.index.unique(name)}, level=level
-            )
-    names = [RATIO if name == "attackers" else name for name in table.index.names]
-    return table.rename_axis(index=names)
-
-
-def with_gaps(table: pd.DataFrame, asked: Iterable[Experiment]) -> pd.DataFrame:
-    """A labelled table by benchmark, or by benchmark and ratio, with a row for all that was
-    `asked` for."""
-    cells = _cells([(e.benchmark, e.attackers) for e in asked])
-    rows: list = [(benchmark_label(b), _whole(r)) for b, r in cells]
-    if table.index.nlevels == 1:
-        rows = list(dict.fromkeys(label for label, _ in rows))
-    return table.reindex([*rows, *(row for row in table.index if row not in rows)])
+    for name in set(labels) & set(table.index.names):
+        level = name if table.index.nlevels > 1 else None
+        names = {key: labels[name](key) for key in table.index.unique(name)}
+        table = table.rename(index=names, level=level)
+    return table.rename_axis(index=[RATIO if n == "attackers" else n for n in table.index.names])
 
 
 def datasets_and_models(experiments: Iterable[Experiment]) -> pd.DataFrame:
@@ -123,25 +136,23 @@ def datasets_and_models(experiments: Iterable[Experiment]) -> pd.DataFrame:
 
 def class_counts(experiments: Iterable[Experiment]) -> pd.DataFrame:
     """How many examples of each class each peer holds, one number per row."""
-    rows = []
+    columns = ["distribution", "seed", "peer", "attacker", "class", "source", "examples"]
+    found = []
     for e in experiments:
         data = dataset(e)
         peers, attackers = make_peers(e, data)
-        for peer, examples in enumerate(peers):
-            counts = examples.y.bincount(minlength=len(data.classes)).tolist()
-            for c, (name, count) in enumerate(zip(data.classes, counts, strict=True)):
-                rows.append(
-                    {
-                        "distribution": benchmark_label(e.benchmark),
-                        "seed": e.seed,
-                        "peer": peer,
-                        "attacker": peer in attackers,
-                        "class": name,
-                        "source": c == e.source_class,
-                        "examples": count,
-                    }
-                )
-    return pd.DataFrame(rows)
+        held = [peer.y.bincount(minlength=len(data.classes)).tolist() for peer in peers]
+        wide = pd.DataFrame(held, columns=data.classes).rename_axis("peer")
+        counts = wide.rename_axis(columns="class").stack().rename("examples").reset_index()
+        found.append(
+            counts.assign(
+                distribution=benchmark_label(e.benchmark),
+                seed=e.seed,
+                attacker=counts["peer"].isin(attackers),
+                source=counts["class"] == data.classes[e.source_class],
+            )
+        )
+    return pd.concat(found, ignore_index=True)[columns]
 
 
 def examples_per_peer(counts: pd.DataFrame) -> pd.DataFrame:
@@ -164,7 +175,7 @@ def silhouettes(points: pd.DataFrame) -> pd.DataFrame:
     of_view = points.drop_duplicates(["id", "round", "view"])
     scores = over_seeds(of_view, ["benchmark", "view"], ["silhouette"], known=True)
     table = unstacked(scores, "silhouette", "view", list(points["view"].unique()))
-    return labelled(table.loc[benchmarks_in_order(points["benchmark"])])
+    return labelled(in_order(table))
 
 
 def silhouettes_of_classes(points: pd.DataFrame) -> pd.DataFrame:
@@ -197,7 +208,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         "attackers dropped": 100 * runs["true_positive_rate"],
         "honest peers dropped": 100 * runs["false_positive_rate"],
     }
-    return labelled(over_seeds(runs.assign(**percent), ["defense"], list(percent), known=True))
+    return labelled(over_seeds(runs, ["defense"], percent, known=True))
 
 
 def robustness(runs: pd.DataFrame, metric: str, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
@@ -206,15 +217,8 @@ def robustness(runs: pd.DataFrame, metric: str, asked: Iterable[Experiment] = ()
     In percent, but for TE and the CV, whose table this is as well. What was `asked` for and not
     run is there, without a number.
     """
-    asked = list(asked)
-    percent = runs.assign(**{metric: runs[metric] * (1 if metric in UNSCALED else 100)})
-    methods = defenses_in_order([*runs["defense"], *(e.defense for e in asked)])
-    means = over_seeds(percent, [*CELL, "defense"], [metric])
-    cells = _cells(
-        [*means.index.droplevel("defense"), *((e.benchmark, e.attackers) for e in asked)]
-    )
-    table = unstacked(means, metric, "defense", methods, defense_label)
-    return labelled(table.reindex(pd.MultiIndex.from_tuples(cells, names=CELL)))
+    percent = {metric: runs[metric] * (1 if metric in UNSCALED else 100)}
+    return by_method(over_seeds(runs, [*CELL, "defense"], percent), metric, asked)
 
 
 def first_places(runs: pd.DataFrame) -> pd.DataFrame:
@@ -230,8 +234,7 @@ def first_places(runs: pd.DataFrame) -> pd.DataFrame:
     seeds = cases.index.get_level_values("seed")
     rows = pd.DataFrame(shares).groupby(np.asarray(seeds)).mean().rename_axis("seed")
     tidy = rows.stack().rename("first in (%)").rename_axis(["seed", "defense"]).reset_index()
-    table = over_seeds(tidy, ["defense"], ["first in (%)"])
-    return labelled(table.reindex(defenses_in_order(table.index)))
+    return labelled(in_order(over_seeds(tidy, ["defense"], ["first in (%)"])))
 
 
 def runtime(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
@@ -240,17 +243,10 @@ def runtime(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFram
     A row per benchmark and method, mean over the ratios; what was `asked` for and not run is there
     without numbers.
     """
-    timed = with_seconds_per_round(runs).assign(
-        total=runs["aggregation_seconds"], share=100 * runs["aggregation_seconds"] / runs["seconds"]
-    )
-    table = over_seeds(timed, ["benchmark", "defense"], ["per_round", "total", "share"])
-    wanted = {(e.benchmark, e.defense) for e in asked} | set(table.index)
-    methods = defenses_in_order(d for _, d in wanted)
-    order = [(b, d) for b in benchmarks_in_order(b for b, _ in wanted) for d in methods]
-    rows = pd.MultiIndex.from_tuples(
-        [cell for cell in order if cell in wanted], names=table.index.names
-    )
-    return table.reindex(rows).reset_index()
+    seconds = runs["aggregation_seconds"]
+    times = {"total": seconds, "share": 100 * seconds / runs["seconds"]}
+    times = {"per_round": seconds / runs["rounds"]} | times
+    return in_order(over_seeds(runs, ["benchmark", "defense"], times), asked).reset_index()
 
 
 def with_seconds_per_round(runs: pd.DataFrame) -> pd.DataFrame:
@@ -260,10 +256,7 @@ def with_seconds_per_round(runs: pd.DataFrame) -> pd.DataFrame:
 
 def runtime_share(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
     """The percentage of a run's time that goes into aggregation: benchmarks x methods."""
-    times = runtime(runs, asked).set_index(["benchmark", "defense"])
-    methods = defenses_in_order(times.index.unique("defense"))
-    table = unstacked(times, "share", "defense", methods, defense_label)
-    return labelled(table.reindex(benchmarks_in_order(table.index)).rename_axis("benchmark"))
+    return by_method(runtime(runs, asked).set_index(["benchmark", "defense"]), "share")
 
 
 def filled(runs: pd.DataFrame, asked: Iterable[Experiment]) -> pd.DataFrame:
@@ -288,22 +281,18 @@ def filled(runs: pd.DataFrame, asked: Iterable[Experiment]) -> pd.DataFrame:
 
 def larger_magnitudes(rounds: pd.DataFrame) -> pd.DataFrame:
     """In which percentage of the rounds the relevant neurons' gradients are the larger ones."""
+    larger = 100.0 * (rounds["relevant"] > rounds["non_relevant"])
     name = "rounds with larger relevant gradients (%)"
-    larger = rounds.assign(**{name: 100.0 * (rounds["relevant"] > rounds["non_relevant"])})
-    return labelled(over_seeds(larger, CELL, [name]))
+    return labelled(over_seeds(rounds, CELL, {name: larger}))
 
 
 def curve_distance(rounds: pd.DataFrame) -> pd.DataFrame:
     """The mean distance of Src-Acc from FedAvg's without attack of the same seed, in points."""
     both = statistics.beside_unattacked(rounds, ["src_acc"], per=["benchmark", "seed", "round"])
     attacked = both[both["attackers"] > 0]
-    distance = (attacked["src_acc"] - attacked["unattacked_src_acc"]).abs()
-    attacked = attacked.assign(points=100 * distance)
-    means = over_seeds(attacked.dropna(subset="points"), ["benchmark", "defense"], ["points"])
-    methods = defenses_in_order(attacked["defense"])
-    table = unstacked(means, "points", "defense", methods, defense_label)
-    rows = pd.Index(benchmarks_in_order(rounds["benchmark"]), name="benchmark")
-    return labelled(table.reindex(rows))
+    points = 100 * (attacked["src_acc"] - attacked["unattacked_src_acc"]).abs()
+    means = over_seeds(attacked, ["benchmark", "defense"], {"points": points}, known=True)
+    return by_method(means, "points")
 
 
 def lost(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
@@ -312,17 +301,10 @@ def lost(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
     *Lost*: less than half is left of the Src-Acc of FedAvg without attack, with the same seed. Only
     seeds in which that one has learned the class count. The 95% interval is Clopper and Pearson's.
     """
-    asked = [e for e in asked if e.attackers]
     judged = statistics.against_unattacked(runs).dropna(subset="lost")
     counts = judged[judged["attackers"] > 0].groupby([*CELL, "defense"])["lost"]
-    texts = counts.sum().combine(counts.size(), _chance)
-    methods = defenses_in_order([*runs["defense"], *(e.defense for e in asked)])
-    cells = _cells(
-        [*texts.index.droplevel("defense"), *((e.benchmark, e.attackers) for e in asked)]
-    )
-    table = texts.unstack("defense").reindex(columns=methods)
-    table = table.reindex(pd.MultiIndex.from_tuples(cells, names=CELL))
-    return labelled(table.rename(columns=defense_label).rename_axis(columns=None))
+    texts = counts.sum().combine(counts.size(), _chance).to_frame("lost")
+    return by_method(texts, "lost", [e for e in asked if e.attackers])
 
 
 def _chance(count: float, seeds: float) -> str:
@@ -356,10 +338,9 @@ def paired(runs: pd.DataFrame, method: str = "lfighter") -> pd.DataFrame:
                 "lost by the other alone": alone.only_other,
                 "p": alone.p,
             }
-    names = [*CELL, "defense"]
-    table = pd.DataFrame.from_dict(rows, orient="index") if rows else pd.DataFrame()
-    index = pd.MultiIndex.from_tuples(rows, names=names) if rows else _no_rows(names)
-    return labelled(table.set_axis(index)).rename_axis(index={"defense": "against"})
+    index = pd.MultiIndex.from_tuples(list(rows), names=[*CELL, "against"])
+    table = pd.DataFrame(list(rows.values()), index=index)
+    return labelled(table.rename(index=defense_label, level="against"))
 
 
 def detectors(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -381,11 +362,7 @@ def detectors(rounds: pd.DataFrame) -> pd.DataFrame:
     return labelled(table[speaks])
 
 
-def _no_rows(names: list[str]) -> pd.MultiIndex:
-    return pd.MultiIndex.from_arrays([[] for _ in names], names=names)
-
-
-def cost_without_attack(runs: pd.DataFrame) -> pd.DataFrame:
+def cost_without_attack(runs: pd.DataFrame, asked: Iterable[Experiment] = ()) -> pd.DataFrame:
     """What LFighter costs when nobody attacks, against FedAvg with the same seed, in points."""
     both = statistics.beside_unattacked(runs, ["all_acc", "src_acc"])
     ours = both[(both["attackers"] == 0) & (both["defense"] == "lfighter")]
@@ -394,20 +371,9 @@ def cost_without_attack(runs: pd.DataFrame) -> pd.DataFrame:
         "All-Acc lost (points)": 100 * (ours["unattacked_all_acc"] - ours["all_acc"]),
         "Src-Acc lost (points)": 100 * (ours["unattacked_src_acc"] - ours["src_acc"]),
     }
-    return labelled(over_seeds(ours.assign(**cost), ["benchmark"], list(cost), known=True))
+    return labelled(in_order(over_seeds(ours, ["benchmark"], cost, known=True), asked))
 
 
 def listed(seeds: Iterable[int]) -> str:
     """Seeds as a text: "0 1 4"."""
     return " ".join(map(str, sorted(set(seeds))))
-
-
-def _cells(cells: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Each benchmark and ratio once, in order."""
-    there = set(cells)
-    order = benchmarks_in_order(benchmark for benchmark, _ in there)
-    return sorted(there, key=lambda cell: (order.index(cell[0]), cell[1]))
-
-
-def _whole(ratio: float) -> float:
-    return int(ratio) if float(ratio).is_integer() else ratio

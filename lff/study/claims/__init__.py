@@ -3,12 +3,11 @@
     verdicts = claims.judge(runs, rounds, silhouettes)
     claims.facts(verdicts)
 
-`data` has the sentences with scope, measure and threshold, `measures` what is computed of one seed,
-`verdicts` how the answers of the seeds become a verdict.
+`claims.toml` has the sentences with scope, measure and threshold, `measures` what is computed of
+one seed, `verdicts` how the answers of the seeds become a verdict.
 """
 
-from lff.study.claims.claim import SUBJECTS, Claim
-from lff.study.claims.data import CLAIMS
+from lff.study.claims.claim import CLAIMS, SUBJECTS, Claim
 from lff.study.claims.verdicts import VERDICTS, by_its_own_numbers, facts, judge, tally
 
 __all__ = [

@@ -8,6 +8,7 @@ probability given to the true class. A measure gives a table of rows (methods, m
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,10 @@ import pandas as pd
 
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.metrics import averaged_rounds, lost
-from lff.study.claims.claim import METRICS, Claim
+from lff.study.claims.claim import METRICS, WORDS, Claim
 from lff.study.statistics import lead
 
-# The words of the paper as numbers.
-# "Perfectly", "close", "the same": bars that figures with an axis to 100 do not tell apart.
-CLOSE = 0.05
-# "Robust", "effective"; beyond it "failed", "poor". The paper calls LFighter robust 8.5 points
-# below FedAvg without attack (CIFAR10-Mild, 40%), and others affected that lost 30 and more.
-ROBUST = 0.10
-ZERO = 0.005  # "0%", "all": what rounds to a whole percent
+ROBUST = WORDS["robust"]
 CV_SCALE = 0.27  # the largest CV of FedAvg without attack in the paper; larger ones count relative
 POINT, CV_DIGITS = 2, 2  # digits to which first places are shared: a whole point, the printed CV
 
@@ -44,15 +39,22 @@ class View:
     frame: pd.DataFrame  # indexed by benchmark, defense, attackers
     ratios: list[float]
 
-    def table(self, column: str, methods: tuple[str, ...], benchmark: str = "") -> pd.DataFrame:
-        """One column as methods x ratios."""
-        values, where = self.frame[column].to_dict(), benchmark or self.claim.benchmark
-        rows = {m: [values[where, m, r] for r in self.ratios] for m in methods}
-        return pd.DataFrame.from_dict(rows, orient="index", columns=self.ratios, dtype=float)
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those the claim is about and those they are compared with."""
+        return self.claim.methods + self.claim.others
 
-    def own(self, column: str) -> pd.DataFrame:
-        """One column of the methods that the claim is about."""
-        return self.table(column, self.claim.methods)
+    @property
+    def metrics(self) -> list[str]:
+        """The claim's metrics that the runs have; what is read off the paper has no TE."""
+        return [m for m in self.claim.metrics if m in self.frame]
+
+    def table(
+        self, column: str, methods: tuple[str, ...] = (), benchmark: str = ""
+    ) -> pd.DataFrame:
+        """One column as methods (if none are named the claim's own) x ratios."""
+        wide = self.frame.loc[benchmark or self.claim.benchmark, column].unstack("attackers")
+        return wide.reindex(index=list(methods or self.claim.methods), columns=self.ratios)
 
     def unattacked(self, column: str) -> float:
         """The value of FedAvg without attack."""
@@ -62,25 +64,24 @@ class View:
         """One column over the rounds of a run."""
         return self.frame.loc[(self.claim.benchmark, method, ratio)].set_index("round")[column]
 
-    @property
-    def metrics(self) -> list[str]:
-        """The claim's metrics that the runs have; what is read off the paper has no TE."""
-        return [m for m in self.claim.metrics if m in self.frame]
-
     def losses(self, metric: str) -> pd.DataFrame:
         """How much a score is below that of FedAvg without attack."""
-        return score(metric, self.unattacked(metric)) - score(metric, self.own(metric))
+        return score(metric, self.unattacked(metric)) - score(metric, self.table(metric))
 
     def averages(self, methods: tuple[str, ...], benchmark: str = "") -> pd.DataFrame:
         """Each metric's score averaged over the ratios: methods x metrics."""
         tables = {m: score(m, self.table(m, methods, benchmark)) for m in self.metrics}
         return pd.DataFrame({m: table.mean(axis=1) for m, table in tables.items()})
 
+    def leads(self, table: pd.DataFrame, digits: int) -> pd.DataFrame:
+        """How far the claim's method is below the smallest other, column by column."""
+        name = self.claim.methods[0]
+        return pd.DataFrame({r: lead(table[r], name, digits) for r in table}, index=[name])
+
 
 def largest(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """The largest number of several tables, place by place."""
-    together = np.maximum.reduce([table.to_numpy() for table in tables])
-    return pd.DataFrame(together, index=tables[0].index, columns=tables[0].columns)
+    return reduce(np.maximum, tables)
 
 
 Compute = Callable[[View], pd.DataFrame]
@@ -123,7 +124,7 @@ def measure(
 @measure()
 def value(v: View) -> pd.DataFrame:
     """{metrics}."""
-    return v.own(v.claim.metrics[0])
+    return v.table(v.claim.metrics[0])
 
 
 # Robustness
@@ -137,7 +138,7 @@ def damage(v: View) -> pd.DataFrame:
     """
     table = largest([v.losses(metric) for metric in v.metrics])
     if "worst_class_acc" in v.frame:
-        under_half = v.own("worst_class_acc") < v.unattacked("worst_class_acc") / 2
+        under_half = v.table("worst_class_acc") < v.unattacked("worst_class_acc") / 2
         table = table.mask(under_half, np.inf)
     return table
 
@@ -160,7 +161,7 @@ def lopsided(v: View) -> pd.DataFrame:
 def lost_class(v: View) -> pd.DataFrame:
     """Share of seeds in which the source class is lost."""
     classes, without = BENCHMARKS[v.claim.benchmark].classes, v.unattacked("src_acc")
-    return v.own("src_acc").map(lambda src_acc: float(bool(lost(src_acc, without, classes))))
+    return v.table("src_acc").map(lambda src_acc: float(bool(lost(src_acc, without, classes))))
 
 
 @measure()
@@ -169,10 +170,8 @@ def simultaneous_lead(v: View) -> pd.DataFrame:
 
     Who is least far behind the best there has the best simultaneous performance.
     """
-    scores = [score(m, v.table(m, v.claim.methods + v.claim.others)) for m in v.metrics]
-    behind = largest([table.max() - table for table in scores])
-    name = v.claim.methods[0]
-    return pd.DataFrame({r: lead(behind[r], name, POINT) for r in v.ratios}, index=[name])
+    scores = [score(m, v.table(m, v.methods)) for m in v.metrics]
+    return v.leads(largest([table.max() - table for table in scores]), POINT)
 
 
 @measure()
@@ -201,7 +200,7 @@ def apart(v: View) -> pd.DataFrame:
     gaps = []
     for metric in v.metrics:
         other = v.table(metric, v.claim.others or v.claim.methods, v.claim.against)
-        gap = score(metric, v.own(metric)) - score(metric, other).to_numpy()
+        gap = score(metric, v.table(metric)) - score(metric, other).to_numpy()
         gaps.append(gap.abs().mean(axis=1).to_frame(""))
     return largest(gaps)
 
@@ -219,7 +218,7 @@ def change(v: View) -> pd.DataFrame:
 @measure("cv", unit="", unattacked=True)
 def cv_above(v: View) -> pd.DataFrame:
     """CV above that of FedAvg without attack, as a share of it (of 0.27 at least)."""
-    return (v.own("cv") - v.unattacked("cv")) / max(v.unattacked("cv"), CV_SCALE)
+    return (v.table("cv") - v.unattacked("cv")) / max(v.unattacked("cv"), CV_SCALE)
 
 
 @measure("cv", unit="", unattacked=True)
@@ -228,32 +227,28 @@ def cv_rise(v: View) -> pd.DataFrame:
 
     Only where there is one: a Src-Acc of zero in every round is lost, not unstable.
     """
-    table = v.own("cv") - v.unattacked("cv")
+    table = v.table("cv") - v.unattacked("cv")
     return table.mask(np.isinf(table))
 
 
 @measure("cv", unit="")
 def cv_lead(v: View) -> pd.DataFrame:
     """CV below the smallest other."""
-    table, name = v.table("cv", v.claim.methods + v.claim.others), v.claim.methods[0]
-    leads = {r: lead(table[r], name, CV_DIGITS) for r in v.ratios}
-    return pd.DataFrame(leads, index=[v.claim.benchmark])
+    return v.leads(v.table("cv", v.methods), CV_DIGITS)
 
 
 @measure("src_acc", frame="rounds", unattacked=True)
 def curve_distance(v: View) -> pd.DataFrame:
     """Points between Src-Acc and that of FedAvg without attack, mean over the rounds."""
     without = v.curve("src_acc", "fedavg", 0.0)
-    methods = v.claim.methods + v.claim.others
-    far = {m: (v.curve("src_acc", m, v.ratios[0]) - without).abs().mean() for m in methods}
+    far = {m: (v.curve("src_acc", m, v.ratios[0]) - without).abs().mean() for m in v.methods}
     return pd.Series(far, dtype=float).to_frame("")
 
 
 @measure("src_acc", frame="rounds", unattacked=True)
 def curve_lead(v: View) -> pd.DataFrame:
     """Points closer to the Src-Acc of FedAvg without attack than the next method."""
-    name = v.claim.methods[0]
-    return pd.DataFrame({"": lead(curve_distance(v)[""], name, POINT)}, index=[name])
+    return v.leads(curve_distance(v), POINT)
 
 
 # Running times, and magnitudes of gradients
@@ -269,13 +264,9 @@ def seconds(v: View) -> pd.DataFrame:
 @measure("relevant", "non_relevant", unit="times", frame="rounds")
 def magnitude_ratio(v: View) -> pd.DataFrame:
     """Magnitude of relevant to that of other neurons, in every round."""
-    quotients = {}
-    for ratio in v.ratios:
-        relevant, other = (
-            v.curve(n, v.claim.methods[0], ratio) for n in ("relevant", "non_relevant")
-        )
-        quotients[f"{ratio:g}%"] = relevant / other
-    return pd.DataFrame(quotients).T
+    (who,) = v.claim.methods
+    curves = {r: [v.curve(n, who, r) for n in ("relevant", "non_relevant")] for r in v.ratios}
+    return pd.DataFrame({f"{r:g}%": one / other for r, (one, other) in curves.items()}).T
 
 
 @measure("non_relevant", unit="", frame="rounds")

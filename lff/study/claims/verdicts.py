@@ -36,8 +36,7 @@ from lff.study.claims.asking import (
     of_runs,
     of_views,
 )
-from lff.study.claims.claim import ON_SOURCE, SIDES, SUBJECTS, Claim
-from lff.study.claims.data import CLAIMS
+from lff.study.claims.claim import CLAIMS, ON_SOURCE, SIDES, SUBJECTS, Claim
 from lff.study.claims.evidence import LABELS, asks, cases, counted, ends, percents, says
 from lff.study.claims.measures import MEASURES, ROBUST
 

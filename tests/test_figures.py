@@ -198,7 +198,7 @@ def test_a_ratio_that_was_not_run_is_a_gap_and_says_so():
     line = lines_of(median, "Src-Acc")[1]
     assert np.isnan(line.get_ydata()).tolist() == [True, False, True]
     assert [t.get_position()[0] for t in median.texts if t.get_text() == "not run"] == [0, 20]
-    assert [t.get_text() for t in lfighter.texts] == ["not run"] * 3
+    assert [t.get_text() for t in lfighter.texts] == ["not run"]  # once for the whole panel
 
 
 def test_methods_look_the_same_everywhere_and_different_from_each_other():
@@ -341,8 +341,12 @@ def test_ranges_of_seeds_are_drawn_beside_the_papers_numbers():
         [100 * cell["src_acc_ours low"], 100 * cell["src_acc_ours high"]]
     )
     middle = 100 * (here["src_acc_ours"] - here["src_acc_paper"]).median()
-    assert panel.get_title().endswith(f"median difference {middle:+.0f}")
+    told = f"median difference {middle:+.0f}".replace("-", "\N{MINUS SIGN}")
+    assert panel.get_title().endswith(told)
     assert "36 of 108 cells" in figure.get_supxlabel()
+    assert not any(ax.get_title().startswith("CIFAR10") for ax in figure.axes)  # none was run
+    table[[name for name in table if "ours" in name]] = np.nan
+    assert "none of 108 cells" in figures.paper_against_ours(table, CAPTION).get_supxlabel()
 
 
 def test_a_profile_is_of_the_cells_that_all_methods_share():
@@ -354,7 +358,7 @@ def test_a_profile_is_of_the_cells_that_all_methods_share():
         src_acc=[0.9, 0.9, 0.0, 0.0, 0.9, 0.45, 0.9],
     )
     figure = figures.profiles(given, CAPTION)
-    assert "1 cells, 4 attacked runs" in figure.get_supxlabel()  # 50% has FedAvg alone
+    assert "4 attacked runs of 1 cell" in figure.get_supxlabel()  # 50% has FedAvg alone
     (median,) = (line for line in figure.axes[0].lines if line.get_label() == "Median")
     share = dict(zip(median.get_xdata(), median.get_ydata(), strict=True))
     assert (share[0], share[50], share[100]) == (100, 100, 50)

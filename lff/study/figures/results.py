@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from lff.experiments.experiment import Experiment
 from lff.study import paper, statistics
@@ -47,7 +47,9 @@ def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None =
         others = defenses_in_order(there - {*PANEL_ORDER, "oracle"})
         methods = [*(m for m in PANEL_ORDER if m in there), *others]
     ratios = np.array(sorted(runs["attackers"].unique()), dtype=float)
-    wide = runs["test_error"].max() > 20 * runs["test_error"].min()
+    lowest, highest = runs["test_error"].min(), runs["test_error"].max()
+    subs = [1.0] if highest > 20 * lowest else [1.0, 2.0, 5.0]
+    subs = subs if highest > 4 * lowest else [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0]
     columns = min(3, len(methods))
     rows = -(-len(methods) // columns)
     with journal():
@@ -62,8 +64,8 @@ def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None =
             rates, error = grid[2 * (i // columns) :, i % columns][:2]
             _rates_panel(rates, runs, method, ratios)
             _median_and_seeds(error, runs[runs["defense"] == method], "test_error", ratios, TE)
-            error.set_yscale("log")
-            error.yaxis.set_major_locator(LogLocator(numticks=3) if wide else MaxNLocator(3))
+            error.set(yscale="log", ylim=(lowest / 1.2, highest * 1.2))
+            error.yaxis.set_major_locator(LogLocator(subs=subs, numticks=4))
             error.yaxis.set_major_formatter("{x:g}")
             error.yaxis.set_minor_locator(NullLocator())
             error.set_xticks(ratios)
@@ -90,7 +92,11 @@ def _rates_panel(ax: Axes, runs: pd.DataFrame, method: str, ratios: np.ndarray) 
     ax.plot(ratios, oracle.reindex(ratios), **ORACLE)
     for shift, (metric, look) in zip((-1.2, 0, 1.2), RATES.items(), strict=True):
         _median_and_seeds(ax, here, metric, ratios, look, shift)
-    for ratio in sorted(set(ratios) - set(here["attackers"])):
+    missing = sorted(set(ratios) - set(here["attackers"]))
+    if here.empty:
+        not_run(ax, 0.5, 0.4, transform=ax.transAxes, ha="center")
+        missing = []
+    for ratio in missing:
         place: Look = {"ha": "center", "va": "bottom", "rotation": 90}
         not_run(ax, ratio, 0.04, transform=ax.get_xaxis_transform(), **place)
     ax.set(title=defense_label(method), ylim=(-3, 103), xlim=(-4, ratios.max(initial=0) + 4))
@@ -105,6 +111,8 @@ def _median_and_seeds(
     shift: float = 0,
 ) -> None:
     """A dot per seed, beside those of other metrics, and a line with gaps through the medians."""
+    if runs.empty:
+        return  # an empty line that is not clipped would count as a point of the layout
     medians = runs.groupby("attackers")[metric].median().reindex(ratios)
     dots = look | {"linestyle": "", "markersize": 3, "alpha": 0.5, "clip_on": False}
     ax.plot(runs["attackers"] + shift, runs[metric], **dots)
@@ -122,12 +130,13 @@ def profiles(runs: pd.DataFrame, caption: str) -> Figure:
     cells = ["benchmark", "attackers"]
     kept = statistics.against_unattacked(runs).dropna(subset="kept")
     kept = kept[kept["attackers"] > 0]
-    number = kept.groupby(cells)["defense"].transform("nunique")
-    kept = kept[number == number.max()]
+    compared = kept.groupby(cells)["defense"].transform("nunique")
+    kept = kept[compared == compared.max()]
     methods = defenses_in_order(kept["defense"])
     taus = np.linspace(0, 1, 201).tolist()
     with journal():
-        counted = f"{kept.groupby(cells).ngroups} cells, {len(kept)} attacked runs"
+        number = kept.groupby(cells).ngroups
+        counted = f"{len(kept)} attacked runs of {number} cell{'s' * (number != 1)}"
         figure = new_figure(0.62 * WIDTH, 2.9, f"{caption}; profiles over {counted}")
         ax = figure.subplots()
         ax.axvline(50, color=style.GRAY, linewidth=0.8, linestyle=":")
@@ -236,9 +245,15 @@ def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) 
             ends = here.groupby("defense")["aggregation_seconds"].agg(["min", "max"])
             ends = ends.reindex(methods)
             ax.hlines(range(len(methods)), ends["min"], ends["max"], color=style.GRAY, zorder=0)
-            for i, method in enumerate(methods):
-                if (benchmark, method) in wanted and pd.isna(ends.loc[method, "min"]):
-                    not_run(ax, 0.02, i, transform=ax.get_yaxis_transform(), va="center")
+            missing = [
+                m for m in methods if (benchmark, m) in wanted and m not in set(here["defense"])
+            ]
+            if here.empty:
+                not_run(ax, 0.5, 0.5, transform=ax.transAxes, ha="center")
+                missing = []
+            for method in missing:
+                row = methods.index(method)
+                not_run(ax, 0.02, row, transform=ax.get_yaxis_transform(), va="center")
             ax.set_yticks(range(len(methods)), [defense_label(method) for method in methods])
             ax.set(title=benchmark_label(benchmark), ylabel="", xlabel="seconds of aggregation")
             ax.grid(axis="x", color="0.92", linewidth=0.6)
@@ -250,13 +265,16 @@ def paper_against_ours(table: pd.DataFrame, caption: str) -> Figure:
     """Src-Acc and ASR as the paper reports them (x) and as we find them (y); equal on the diagonal.
 
     `table` is `lff.study.comparison.compare` of both, as fractions. Larger markers are larger
-    attacker ratios; lines are the range of the seeds. Cells without a run are left out.
+    attacker ratios; lines are the range of the seeds. Cells without a run are left out, and
+    benchmarks without any.
     """
     rates = {"src_acc": "Src-Acc", "asr": "ASR"}
-    benchmarks = benchmarks_in_order(table["benchmark"])
+    benchmarks = benchmarks_in_order(table[table["src_acc_ours"].notna()]["benchmark"])
     methods = defenses_in_order(table["defense"])
     number = int(table["src_acc_ours"].notna().sum())
     note = f"; {number} of {len(table)} cells that the paper shows; larger markers: more attackers"
+    if not benchmarks:
+        return new_figure(WIDTH, 0.5, f"{caption}; none of {len(table)} cells was run")
     with journal():
         figure = new_figure(WIDTH, 2.7 * len(rates) + 0.6, caption + note)
         axes = figure.subplots(len(rates), len(benchmarks), squeeze=False, sharex=True, sharey=True)
@@ -268,7 +286,7 @@ def paper_against_ours(table: pd.DataFrame, caption: str) -> Figure:
                     look = style.look(method, methods)
                     _points(ax, here[here["defense"] == method], metric, look)
                 difference = 100 * (here[f"{metric}_ours"] - here[f"{metric}_paper"]).median()
-                text = f"median difference {difference:+.0f}" if len(here) else "not run"
+                text = f"median difference {difference:+.0f}".replace("-", "\N{MINUS SIGN}")
                 ax.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
                 ax.set_title(f"{benchmark_label(benchmark)}, {label}\n{text}")
             row[0].set_ylabel("ours (%)")

@@ -7,6 +7,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from lff.experiments.experiment import Experiment
 from lff.study import lockon, statistics
@@ -180,6 +181,10 @@ def saved_and_lost(rounds: pd.DataFrame, caption: str, runs: pd.DataFrame) -> Fi
             here = ours[ours["seed"].map(lost) == is_lost]
             for _, own in here.groupby("seed"):
                 curves.plot(own["round"] + 1, 100 * own["src_acc"], color=color, linewidth=0.9)
+        shown = {"saved": blue, "lost": red}
+        handles = [Line2D([], [], color=color, label=name) for name, color in shown.items()]
+        handles += [Line2D([], [], label="FedAvg, no attack", **REFERENCE)]
+        curves.legend(handles=handles, loc="center right", bbox_to_anchor=(1, 0.4))
         curves.set(ylabel="Src-Acc (%)", ylim=(-3, 103))
         curves.set_title(f"class lost in {int(lost.sum())} of {len(lost)} seeds")
         round_axis(curves)

@@ -233,12 +233,29 @@ main(["study", "--scale", "smoke", "--jobs", "1"])
 
 
 def test_the_time_left_is_foreseen_and_then_corrected_by_the_pace(monkeypatch):
-    clock = iter([0.0, 0.0, 20.0, 20.0])
-    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
+    clock = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
     with runner._Progress({"a run": 10.0, "a notebook": 30.0}) as progress:
         assert progress.left() == 40
-        progress.bar.update(10)
+        clock[0] = 15.0
+        assert progress.left() == 25
+        clock[0] = 20.0
+        progress.ended("a run", "run 1 of 1 done")
         assert progress.left() == 30 * 50 / 40  # slower than expected, a little trusted yet
+        clock[0] = 100.0
+        assert progress.left() == 0
+
+
+def test_who_watches_sees_the_clocks_go_on_while_a_run_lasts(monkeypatch, capsys):
+    monkeypatch.setattr(runner, "watched", lambda: True)
+    monkeypatch.setattr(runner, "REFRESH", 0.01)
+    with runner._Progress({"a run": 3600.0}) as progress:
+        progress.now("run 1 of 1")
+        progress.end -= 600
+        deadline = time.monotonic() + 60
+        while "50:00 left" not in (shown := capsys.readouterr().err) and "49:59" not in shown:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_runs_and_notebooks_share_one_cluster(monkeypatch):

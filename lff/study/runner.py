@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,7 +29,7 @@ except ModuleNotFoundError as error:
 import lff
 from lff.experiments.build import choose_device
 from lff.experiments.experiment import Experiment
-from lff.experiments.progress import bar, cost
+from lff.experiments.progress import REFRESH, bar, cost, watched
 from lff.experiments.records import SUFFIX, find
 from lff.experiments.sweep import default_jobs, jobs_worth, local_cluster
 from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
@@ -190,7 +191,7 @@ class _Progress:
     """One bar over the expected seconds of all runs and notebooks.
 
     The time left is foreseen from the start, and corrected by how the work done so far compares
-    with what was expected of it.
+    with what was expected of it. Somebody who watches sees the clocks go on while a run lasts.
     """
 
     def __init__(self, seconds: Mapping[Any, float]):
@@ -198,28 +199,44 @@ class _Progress:
         layout = "{desc} |{bar}| {percentage:3.0f}% [{elapsed}{postfix}]"
         self.bar = bar(total=sum(seconds.values()), bar_format=layout, show=True)
         self.start = time.monotonic()
+        self.end = self.start + self.bar.total
+        self.over = threading.Event()
 
     def __enter__(self) -> "_Progress":
+        if watched():
+            threading.Thread(target=self.tick, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.over.set()
         self.bar.close()
+
+    def tick(self) -> None:
+        """Draw the bar once a second until all is over."""
+        while not self.over.wait(REFRESH):
+            self.draw()
 
     def now(self, text: str) -> None:
         """Say what is going on, and how long the rest will take."""
+        self.bar.set_description_str(text, refresh=False)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the bar as things stand."""
         self.bar.set_postfix_str(f"{self.bar.format_interval(self.left())} left", refresh=False)
-        self.bar.set_description_str(text)
+        self.bar.refresh()
 
     def ended(self, what: Any, text: str) -> None:
-        """A run or notebook has ended."""
-        self.bar.update(min(self.seconds[what], self.bar.total - self.bar.n))  # sums of floats
+        """A run or notebook has ended, and the end of all is foreseen anew."""
+        self.bar.n = min(self.bar.n + self.seconds[what], self.bar.total)  # sums of floats
+        now = time.monotonic()
+        pace = (now - self.start + PRIOR_SECONDS) / (self.bar.n + PRIOR_SECONDS)
+        self.end = now + (self.bar.total - self.bar.n) * pace
         self.now(text)
 
     def left(self) -> float:
-        """The seconds that are left, at the pace so far."""
-        elapsed, done = time.monotonic() - self.start, self.bar.n
-        pace = (elapsed + PRIOR_SECONDS) / (done + PRIOR_SECONDS)
-        return (self.bar.total - done) * pace
+        """The seconds until the end that is foreseen."""
+        return max(self.end - time.monotonic(), 0.0)
 
 
 def _execute_all(

@@ -24,35 +24,54 @@ SETTINGS = (
 )
 
 
-def lff_command(*arguments, env=None):
-    """What the command line prints, given its arguments in one or several texts."""
+def lff_commands(*commands, **environment):
+    """What these command lines print, one after another in a process of its own."""
+    code = "import sys\nfrom lff.cli import main\nsys.exit(any(main(c.split()) for c in sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-m", "lff.cli", *" ".join(arguments).split()],
-        capture_output=True, text=True, env=env, check=False,
+        [sys.executable, "-c", code, *commands],
+        capture_output=True, text=True, env=os.environ | environment, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_everything_of_ones_own_runs_by_name_from_the_command_line_and_in_a_sweep():
-    """And is seen in a table and a figure, by a process that has not imported it."""
-    told = lff_command("run clouds --defense middle --attackers 30 --quiet", SETTINGS)
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """What the command line printed of runs and a sweep in two processes, and their records."""
+    folder = tmp_path_factory.mktemp("theirs")
+    told = lff_commands(
+        f"run clouds --defense middle --attackers 30 --quiet {SETTINGS}",
+        "sweep --benchmarks clouds --defenses fedavg middle lfighter --ratios 0 30 --jobs 2 "
+        f"--quiet {SETTINGS}",
+        LFF_RESULTS=str(folder),
+    )
+    return told, folder
+
+
+@pytest.fixture(autouse=True)
+def their_records(request, monkeypatch):
+    """Where a test asks for them, their folder is that of this process too."""
+    if "theirs" in request.fixturenames:
+        monkeypatch.setenv("LFF_RESULTS", str(request.getfixturevalue("theirs")[1]))
+
+
+def test_everything_of_ones_own_runs_by_name_from_the_command_line_and_in_a_sweep(theirs):
+    told, _ = theirs
     assert "Clouds, Middle half, 30% attackers (3 of 10 peers)" in told
     assert "Worst class" in told
-    swept = lff_command(
-        "sweep --benchmarks clouds --defenses fedavg middle lfighter --ratios 0 30",
-        "--seeds 0 1 --jobs 2 --quiet", SETTINGS,
-    )  # fmt: skip
-    assert "12 runs recorded, 0 failed" in swept
+    assert "6 runs recorded, 0 failed" in told
 
+
+def test_they_are_seen_in_a_table_and_a_figure_of_who_has_not_imported_them(theirs):
     rounds = lff.load_rounds()
     runs = frame.runs(rounds)
-    assert len(runs) == 12
+    assert len(runs) == 6
     assert set(runs["benchmark"]) == {"clouds"}
     assert (runs["attack_options"] == "boost=1.5,share=0.9").all()
     assert runs["spread"].notna().all()
     calm = runs[(runs["defense"] == "fedavg") & (runs["attackers"] == 0)]
     assert (calm["src_acc"] > 0.8).all()
+    assert {"FedAvg", "LFighter", "middle"} <= set(tables.summary(runs).index)
 
     @lff.metric("worst_class", label="Worst class")
     def worst_class(evaluation):
@@ -70,12 +89,12 @@ def test_everything_of_ones_own_runs_by_name_from_the_command_line_and_in_a_swee
     assert {"FedAvg", "LFighter", "middle"} <= {ax.get_title() for ax in figure.axes}
 
 
-def test_the_record_says_what_the_attackers_knew(tmp_path):
-    lff_command("run clouds --attackers 30 --rounds 2 --quiet", SETTINGS)
-    (path,) = (records.results_dir() / "quick").glob("*.json.gz")
+def test_the_record_says_what_the_attackers_knew(theirs):
+    (path,) = theirs[1].glob("quick/clouds_middle_30_*.json.gz")
     record = records.load(path)
     assert record.knew == "attackers' updates"
-    assert record.experiment.user_code.count("+") == 3  # attack, data, model and hook are hers
+    # Defense, attack, data, model and hook are hers.
+    assert record.experiment.user_code.count("+") == 4
 
 
 def test_an_installed_package_is_found_by_its_entry_points(tmp_path):
@@ -91,25 +110,15 @@ def test_an_installed_package_is_found_by_its_entry_points(tmp_path):
     (info / "entry_points.txt").write_text(
         "".join(f"[lff.{kind}]\nanything = their_lff\n" for kind in kinds)
     )
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(package), *sys.path])}
-    listed = lff_command("list", env=env)
-    for name in ("clouds", "boosted_flip", "middle", "worst_class", "spread"):
-        assert name in listed
-    swept = lff_command(
-        "sweep --benchmarks clouds --defenses middle --ratios 0 30 --rounds 2",
-        "--attack boosted_flip --hooks spread --jobs 1 --quiet", env=env,
-    )  # fmt: skip
-    assert "2 runs recorded, 0 failed" in swept
-
-
-def test_a_record_of_what_is_not_registered_here_is_still_read():
-    lff_command(
-        "run clouds --defense middle --rounds 2 --quiet --import",
-        str(OUTSIDE),
+    told = lff_commands(
+        "list",
+        "sweep --benchmarks clouds --defenses middle --ratios 0 30 --rounds 2 "
+        "--attack boosted_flip --hooks spread --jobs 1 --quiet",
+        PYTHONPATH=os.pathsep.join([str(package), *sys.path]),
     )
-    (row,) = lff.load_runs().to_dict("records")
-    assert (row["benchmark"], row["defense"]) == ("clouds", "middle")
-    assert tables.summary(lff.load_runs()).index.tolist() == ["middle"]
+    for name in ("clouds", "boosted_flip", "middle", "worst_class", "spread"):
+        assert name in told
+    assert "2 runs recorded, 0 failed" in told
 
 
 def test_a_benchmark_of_ones_own_is_reproducible_and_leaves_torchs_generator_alone(tmp_path):

@@ -62,9 +62,9 @@ def test_environment_repeats_the_pins_of_the_direct_dependencies(project, constr
     assert repeated == {name: constraints[name] for name in direct_dependencies(project)}
 
 
-def imported(path: Path) -> set[str]:
-    """The distributions that a module imports from, here or in one of its functions."""
-    homes, names = packages_distributions(), set()
+def imported(path: Path, homes) -> set[str]:
+    """The distributions (`homes` by module) that a module imports from, also in its functions."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
@@ -80,12 +80,12 @@ def test_every_import_is_a_declared_dependency(project):
                   "traitlets": "nbconvert"}  # fmt: skip
     plain = set(map(normalized, project["dependencies"]))
     notebooks = plain | set(map(normalized, project["optional-dependencies"]["notebooks"]))
-    modules = sorted((ROOT / "lff").rglob("*.py"))
+    modules, homes = sorted((ROOT / "lff").rglob("*.py")), packages_distributions()
     assert len(modules) > 50
     for path in modules:
         declared = notebooks if "study" in path.parts else plain
         if path.name != "flower.py":  # an extra of its own
-            wanted = {comes_with.get(name, name) for name in imported(path)}
+            wanted = {comes_with.get(name, name) for name in imported(path, homes)}
             assert wanted <= declared, path
 
 

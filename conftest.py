@@ -3,6 +3,8 @@
 Neither ever touches the user's data, records or figures.
 """
 
+import gc
+import itertools
 import os
 import shutil
 import signal
@@ -27,10 +29,23 @@ def pytest_configure(config):
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
+def pytest_collection_finish():
+    """What is imported by now stays: nobody need look through it for garbage again and again."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def new_folders(tmp_path_factory):
+    """Paths of folders, one after another; `mktemp` would list all there are for each."""
+    home = tmp_path_factory.mktemp("lff")
+    return (home / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path_factory, monkeypatch):
+def own_folders(new_folders, monkeypatch):
     """Give every test folders of its own."""
-    folder = tmp_path_factory.mktemp("lff")
+    folder = next(new_folders)
+    folder.mkdir()
     for variable in FOLDERS:
         monkeypatch.setenv(variable, str(folder / variable.lower()))
     return folder

@@ -19,7 +19,7 @@ def own_registries(monkeypatch):
         monkeypatch.setattr(registry, "entries", dict(registry))  # with those of lff.beyond
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny():
     """Settings of a run of about a tenth of a second on embedded data."""
     return {

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import sys
 
 import numpy as np
 import torch
@@ -58,15 +56,3 @@ def sealed(content):
     rest = {name: value for name, value in content.items() if name != "checksum"}
     checksum = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
     return pack(rest | {"checksum": checksum})
-
-
-def installed(folder, module, code):
-    """The environment of a process that finds this module in `folder`, such as pip leaves a package
-    there, with its entry point for defenses."""
-    (folder / f"{module}.py").write_text(code)
-    info = folder / f"{module}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (info / "top_level.txt").write_text(f"{module}\n")
-    (info / "entry_points.txt").write_text(f"[lff.defenses]\ntheirs = {module}\n")
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}

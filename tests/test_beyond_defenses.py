@@ -71,39 +71,32 @@ def honest_and_attackers(draw, most):
 
 
 def test_they_are_loaded_through_entry_points_and_only_when_asked_for():
-    """The core does not know them; a name that it lacks, or the whole list, brings them in."""
+    """The core does not know them; a name that it lacks, or one of theirs taken by somebody else,
+    brings them in at once, and then they come after her own."""
     script = (
         "import sys\n"
+        "import lff\n"
         "from lff.attacks import ATTACKS\n"
         "from lff.defenses import DEFENSES\n"
         "DEFENSES['median'], ATTACKS['label_flipping']\n"
         "print('lff.beyond' in sys.modules)\n"
-        "print(DEFENSES.label('rfa'), ATTACKS['alie'].knows)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines() == ["False", "RFA attackers' updates"]
-    assert set(NAMES) <= set(DEFENSES)
-
-
-def test_whoever_takes_a_name_of_theirs_hears_of_it_at_once():
-    """Not when the names are listed, and theirs come second."""
-    script = (
-        "import lff\n"
         "try:\n"
         "    lff.attack('mimic')(lambda data, context: data)\n"
         "except lff.errors.InputError as error:\n"
         "    print(error)\n"
+        "print('lff.beyond.defenses' in sys.modules)\n"
+        "print(DEFENSES.label('rfa'), ATTACKS['alie'].knows)\n"
         "lff.attack('mine')(lambda data, context: data)\n"
-        "print(list(lff.attacks.ATTACKS)[-1])\n"
+        "print(list(ATTACKS)[-1])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
-        "a attack named 'mimic' exists already; choose another name", "mine",
+        "False", "a attack named 'mimic' exists already; choose another name", "False",
+        "RFA attackers' updates", "mine",
     ]  # fmt: skip
+    assert set(NAMES) <= set(DEFENSES)
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,11 @@ def outcome(benchmark: str, defense: str, ratio: int) -> dict[str, float]:
 
 def world(*seeds: int) -> pd.DataFrame:
     """The runs of that world; FoolsGold mistakes honest peers where all are alike."""
+    return _world(*seeds).copy()
+
+
+@cache
+def _world(*seeds: int) -> pd.DataFrame:
     rows = []
     for seed in seeds or (0, 1):
         for b in BENCHMARKS:
@@ -104,6 +109,11 @@ def world(*seeds: int) -> pd.DataFrame:
 
 def world_rounds(*seeds: int) -> pd.DataFrame:
     """Its rounds: Src-Acc climbs to that of the runs; magnitudes fall."""
+    return _world_rounds(*seeds).copy()
+
+
+@cache
+def _world_rounds(*seeds: int) -> pd.DataFrame:
     return pd.DataFrame(
         {"benchmark": b, "defense": d, "attackers": float(r), "seed": seed, "round": t}
         | {"src_acc": outcome(b, d, r)["src_acc"] * (t + 1) / 5}

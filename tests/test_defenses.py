@@ -3,8 +3,6 @@
 import itertools
 import math
 import statistics
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 
@@ -12,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from helpers import installed, updates_of, updates_with_gradients
+from helpers import updates_of, updates_with_gradients
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 from scipy.stats import siegelslopes
@@ -860,30 +858,6 @@ def test_a_name_is_taken_by_another_module_and_free_in_its_own(module):
     defense("mine", label="One")(rule)
     defense("mine", label="Two")(rule)
     assert DEFENSES.label("mine") == "Two"
-
-
-def test_an_installed_package_registers_through_its_entry_point(tmp_path):
-    """In a process of its own, with a package such as pip leaves it on the path."""
-    code = (
-        "import lff\n"
-        "@lff.defense('theirs', label='Theirs')\n"
-        "def theirs(updates): ...\n"
-        "print('loaded')\n"
-    )
-    script = (
-        "from lff.defenses import DEFENSES\n"
-        "print(DEFENSES.label('median'))\n"
-        "print(DEFENSES.label('theirs'))\n"
-        "print('theirs' in list(DEFENSES))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=installed(tmp_path, "their_module", code),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["Median", "loaded", "Theirs", "True"]
 
 
 def test_installed_packages_are_looked_for_once(monkeypatch):

@@ -26,7 +26,10 @@ SETTINGS = (
 
 def lff_commands(*commands, **environment):
     """What these command lines print, one after another in a process of its own."""
-    code = "import sys\nfrom lff.cli import main\nsys.exit(any(main(c.split()) for c in sys.argv[1:]))"
+    code = (
+        "import sys\nfrom lff.cli import main\n"
+        "sys.exit(any(main(line.split()) for line in sys.argv[1:]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, *commands],
         capture_output=True, text=True, env=os.environ | environment, check=False,

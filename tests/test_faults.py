@@ -30,7 +30,7 @@ from lff.federation import Federation
 from lff.study import frame, tables
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def settings(tiny):
     """A run whose defense has a memory, with a checkpoint after every round."""
     return tiny | {"defense": "foolsgold", "attackers": 30, "fraction": 0.5, "progress": False}
@@ -41,10 +41,21 @@ def every_round(monkeypatch):
     monkeypatch.setenv("LFF_CHECKPOINT_SECONDS", "0")
 
 
+@pytest.fixture(scope="module")
+def undisturbed(settings, tmp_path_factory):
+    """The file of the record of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return path_of(lff.run("mnist-mild", folder=folder, **settings).experiment, folder)
+
+
 @pytest.fixture
-def whole(settings, tmp_path):
-    """The record of an undisturbed run."""
-    return lff.run("mnist-mild", folder=tmp_path / "whole", **settings)
+def whole(undisturbed, tmp_path):
+    """The record of an undisturbed run, whose file is in a folder of this test."""
+    record = records.load(undisturbed)
+    path = path_of(record.experiment, tmp_path / "whole")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(undisturbed.read_bytes())
+    return record
 
 
 def no_space(suffix):

@@ -1,6 +1,7 @@
 """Hostile and degenerate updates: a finite aggregate, or an error that says which peer and why."""
 
 import inspect
+import itertools
 import math
 
 import hypothesis.strategies as st
@@ -38,7 +39,7 @@ FEATURES = 3
 every_rule = pytest.mark.parametrize(
     "rule", RULES, ids=lambda rule: "-".join([rule[0], *rule[1].values()])
 )
-properties = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+properties = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
 
 def normal(m, classes, seed=0):
@@ -113,11 +114,12 @@ ROUNDS = {
 
 @every_rule
 @pytest.mark.parametrize("kind", ROUNDS)
-@pytest.mark.parametrize("classes", [1, 2, 3, 1000])
-def test_every_defense_makes_a_finite_model_of_every_finite_round(rule, kind, classes):
-    if rule[0] in ("tolpegin", "labelaudit"):
-        classes = min(classes, 20)  # they look at each class, or each pair, by itself
-    for m, rate in ((1, 1.0), (2, 1e-3), (3, 1.0), (4, 1e-3), (9, 1.0), (9, 1e-3)):
+def test_every_defense_makes_a_finite_model_of_every_finite_round(rule, kind):
+    many = 20 if rule[0] in ("tolpegin", "labelaudit") else 1000  # who look at each class, or pair
+    sizes = ((1, 1.0), (2, 1e-3), (3, 1.0), (4, 1e-3), (9, 1.0), (9, 1e-3))
+    for classes, (m, rate) in itertools.product((1, 2, 3, many), sizes):
+        if classes == 1000 and m < 9:
+            continue
         weights = a_round(ROUNDS[kind](normal(m, classes, seed=m))).weights
         updates = updates_of(
             weights,
@@ -204,8 +206,7 @@ def test_medians_of_the_largest_numbers_are_exact():
 
 
 @every_rule
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("entry", [0, -1])
+@pytest.mark.parametrize(("value", "entry"), [(math.nan, 0), (math.inf, -1), (-math.inf, 0)])
 def test_an_update_that_is_not_finite_is_refused_with_the_peers_name(rule, value, entry):
     weights = normal(6, 3).reshape(6, -1)
     weights[2, entry] = weights[4, entry] = value
@@ -466,9 +467,12 @@ def with_hostile_peers(monkeypatch, values):
     monkeypatch.setattr(Federation, "collect_updates", collected)
 
 
-@pytest.mark.parametrize("defense", list(DEFENSES))
-@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
+@pytest.mark.parametrize(
+    ("defense", "value"),
+    [*((defense, 0.0) for defense in DEFENSES), ("median", math.inf), ("labelaudit", math.nan)],
+)
 def test_one_bad_peer_never_makes_the_global_model_nan(defense, value, tiny, monkeypatch):
+    """Before a rule sees the updates, those that are not finite are gone."""
     with_hostile_peers(monkeypatch, {3: value})
     federation = build(lff.experiment("mnist-mild", defense=defense, attackers=20, **tiny))
     for _ in range(2):
@@ -526,8 +530,10 @@ def test_if_no_update_is_finite_the_run_ends_with_a_reason(tiny, monkeypatch):
     assert records.find(e) is None
 
 
-@pytest.mark.parametrize("defense", list(DEFENSES))
-@pytest.mark.parametrize("attackers", [60, 100])
+@pytest.mark.parametrize(
+    ("defense", "attackers"),
+    [*((defense, 100) for defense in DEFENSES), ("trimmed_mean", 60), ("lfighter", 60)],
+)
 def test_more_attackers_than_honest_peers_or_nobody_honest(defense, attackers, tiny):
     settings = tiny | {"examples": 400, "defense": defense, "attackers": attackers}
     federation = build(lff.experiment("mnist-iid", **settings))

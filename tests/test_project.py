@@ -121,18 +121,3 @@ def test_importing_lff_and_its_command_line_does_not_import_torch():
 def test_torchvision_imports_beside_a_cpu_build_of_torch():
     code = "from lff.vision import import_torchvision as i; i().models.resnet18; i()"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
-
-
-def test_importing_everything_leaves_global_random_state_alone():
-    code = """
-import random, numpy as np, torch
-import hdbscan, sklearn.cluster, pandas, matplotlib
-before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-import importlib, pkgutil, lff
-for module in pkgutil.walk_packages(lff.__path__, 'lff.'):
-    if module.name != 'lff.flower':  # needs an extra
-        importlib.import_module(module.name)
-after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-assert before[:2] == after[:2] and torch.equal(before[2], after[2])
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

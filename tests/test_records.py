@@ -19,9 +19,22 @@ from lff.metrics import PAPER_METRICS, coefficient_of_variation
 from lff.study.frame import SETTINGS
 
 
+@pytest.fixture(scope="module")
+def kept(tiny, tmp_path_factory):
+    """The file of a record."""
+    settings = {"folder": tmp_path_factory.mktemp("made"), "progress": False, **tiny}
+    record = lff.run("mnist-mild", defense="lfighter", attackers=30, **settings)
+    return records.path_of(record.experiment, settings["folder"])
+
+
 @pytest.fixture
-def record(tiny):
-    return lff.run("mnist-mild", defense="lfighter", attackers=30, progress=False, **tiny)
+def record(kept):
+    """A record, whose file is where those of this test are."""
+    loaded = records.load(kept)
+    path = records.path_of(loaded.experiment)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(kept.read_bytes())
+    return loaded
 
 
 def test_a_saved_record_is_found_again(record):

@@ -75,7 +75,8 @@ def test_without_byzfl_a_line_says_so(monkeypatch):
     assert any("byzfl is not installed" in note for note in aggregation.run(quick=True).notes)
 
 
-def test_a_round_of_training_is_measured_by_every_trainer():
+def test_a_round_of_training_is_measured_by_every_trainer(monkeypatch):
+    monkeypatch.setattr(training, "CORES", 1)  # one process of the pool
     tiny = replace(training.MNIST, peers=2, examples=8, repeats=1)
     rows = training.compare(tiny)
     assert [row["times the textbook"] > 0 for row in rows] == [True] * 5
@@ -106,7 +107,8 @@ def test_a_checkpoint_is_measured_beside_a_round(monkeypatch):
 
 
 @pytest.mark.parametrize("play", [flower.play_textbook, flower.play_lff])
-def test_a_contestant_says_when_each_round_begins(play, capsys):
+def test_a_contestant_says_when_each_round_begins(play, capsys, monkeypatch):
+    monkeypatch.setattr(flower, "CORES", 1)
     play(2, 8, 3)
     began = [json.loads(line)["began"] for line in capsys.readouterr().out.splitlines()]
     assert len(began) == 4

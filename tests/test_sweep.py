@@ -284,7 +284,7 @@ def endless_sweep(results):
              "--seeds", "0", "1", "2", "--jobs", "2", *endless]  # fmt: skip
     command = subprocess.Popen(
         [sys.executable, "-m", "lff.cli", *sweep],
-        env=os.environ | {"LFF_CHECKPOINT_SECONDS": "1"},
+        env=os.environ | {"LFF_CHECKPOINT_SECONDS": "0.1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -334,7 +334,7 @@ except lff.errors.InputError:
     found["failed run"] = changed(before)
 
 lff.run("cifar10-iid", defense="lfighter", scale="smoke", peers=2, examples=16,
-        test_examples=10, rounds=1, progress=False)
+        test_examples=10, rounds=1, width=4, progress=False)
 found["larger model"] = changed(before)
 
 def mine(updates):
@@ -342,7 +342,8 @@ def mine(updates):
 
 lff.defense("mine")(mine)
 swept = lff.grid(["mnist-iid"], ["mine"], [0], [0, 1], **tiny)
-assert len(lff.run_all(swept, jobs=2, progress=False).done) == 2
+with lff.experiments.sweep.local_cluster(1) as address:
+    assert len(lff.run_all(swept, cluster=address, progress=False).done) == 2
 found["sweep"] = changed(before)
 
 lff.run("mnist-iid", workers=2, progress=False, **tiny)

@@ -89,7 +89,7 @@ SCALES: dict[str, Scale] = {
             "mnist-extreme": {"peers": 50},
             **_TINY,
         },
-        grids=_THIRTY,
+        grids=_THIRTY | {"mnist": _TWO, "mnist-mild": Grid(ratios=(0, 30))},
     ),
     "small": Scale(
         "hundreds of runs of MNIST to compare, a few seconds each; the others as in smoke",

@@ -289,8 +289,10 @@ def _list(_: argparse.Namespace) -> None:
 @command(
     "verify",
     "play the first rounds of recorded runs again, and compare",
-    argument("--runs", type=_positive, default=4, help="how many records (default: 4)"),
-    argument("--rounds", type=_positive, default=2, help="how many rounds of each (default: 2)"),
+    argument(
+        "--runs", type=_positive, default=4, help="how many records, evenly spaced (default: 4)"
+    ),
+    argument("--rounds", type=_positive, default=2, help="how many of their rounds (default: 2)"),
     *(SCALE, DEVICE),
     example="--scale laptop --runs 4 --rounds 2",
 )

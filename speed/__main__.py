@@ -1,13 +1,12 @@
-"""`python -m speed [part ...] [--quick]`: measure, print Markdown, write JSON."""
+"""`python -m speed [part ...] [--quick]`: measure, print Markdown, write JSON, renew README.md."""
 
 import argparse
 import importlib
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads do not spin
+from speed import PARTS
 
-# Modules of this package with run(quick) -> Report.
-PARTS = ("goals", "training", "aggregation", "checkpoint", "growth", "flower")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads do not spin
 
 
 def main() -> None:
@@ -22,6 +21,16 @@ def main() -> None:
         print(report.markdown())
         if not arguments.quick:
             report.save()
+            renew()
+
+
+def renew() -> None:
+    """Judge the goals by what is measured now, and put all tables into `README.md`."""
+    from speed import goals
+    from speed.common import README, refreshed
+
+    goals.run().save()
+    README.write_text(refreshed(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

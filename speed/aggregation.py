@@ -25,11 +25,11 @@ from speed.common import Report, peak_extra_memory, side_by_side, threads
 
 LEARNING_RATE = 0.01
 ATTACKERS = 0.3  # of the peers
-CHEAP = 1.0  # seconds up to which a contestant is also measured with two threads
+BUDGET = 5.0  # seconds after which a contestant sits out the remaining passes
 # Model, peers, coordinates of the slow forms of the repeated median, passes.
 SIZES = {
-    "ResNet18, 20 updates of 11.2M": ("resnet18", 20, 200_000, 9),
-    "CNN, 100 updates of 21,840": ("cnn", 100, 2_184, 40),
+    "ResNet18, 20 updates of 11.2M": ("resnet18", 20, 200_000, 5),
+    "CNN, 100 updates of 21,840": ("cnn", 100, 2_184, 20),
 }
 QUICK = {"CNN, 12 updates": ("cnn", 12, 500, 1), "CNN, 40 updates": ("cnn", 40, 200, 1)}
 
@@ -48,9 +48,8 @@ def run(quick: bool = False) -> Report:
     """Measure both sizes; `quick` is for trying out the code."""
     report = Report("aggregation")
     report.notes += [
-        "ms: processor time on one thread, the least of several runs in turn; "
-        "2 threads: elapsed time in ms, likewise, for what takes less than a second.",
-        "x lff: times the time of lff for the same rule. MiB: peak extra memory, result included.",
+        "ms: lff's processor time on one thread, the least of several runs in turn. MiB: its peak "
+        "extra memory, result included. Others: times the time of lff for the same rule.",
         "fltrust: without the training on the server's clean examples. nearest and bucketing: the "
         "mixing alone, before any rule.",
         "lff: as experiments compute it; plain: as `lff.defenses` states it, where `lff.fast` has "
@@ -63,7 +62,7 @@ def run(quick: bool = False) -> Report:
         report.tables[title] = measure(updates, contestants(updates, part), passes)
         report.notes.append(
             f"{title.split(',')[0]}: the plain and the authors' repeated median ran on {part:,} "
-            f"coordinates; their time is scaled to all {updates.layout.size:,}, not their memory."
+            f"coordinates; their time is scaled to all {updates.layout.size:,}."
         )
     return report
 
@@ -196,29 +195,29 @@ def byzfl_aggregators() -> Any:
 
 
 def measure(updates: Updates, ways: list[Contestant], passes: int) -> list[dict[str, Any]]:
-    """One row for each contestant; times are scaled to all coordinates."""
+    """One row for each rule, of which `ways` has our own first; times are of all coordinates."""
+    rules: dict[str, list[Contestant]] = {}
+    for way in ways:
+        rules.setdefault(way.rule, []).append(way)
     runs = {(way.rule, way.way): way.run for way in ways}
     with threads(1):
-        one = {n: min(t.processor) for n, t in side_by_side(runs, passes=passes).items()}
-        memory = {name: peak_extra_memory(run) for name, run in runs.items()}
-    cheap = {name: run for name, run in runs.items() if one[name] < CHEAP}
-    with threads(2):
-        two = {n: t.seconds for n, t in side_by_side(cheap, passes=passes).items()}
-    rows = []
-    for way in ways:
-        name, scale = (way.rule, way.way), updates.layout.size / (way.slice or updates.layout.size)
-        seconds, peak = one[name] * scale, memory[name]
-        rows.append(
-            {
-                "rule": way.rule,
-                "way": way.way,
-                "ms": seconds * 1e3,
-                "x plain mean": seconds / one["plain mean", "torch"],
-                "x lff": seconds / one.get((way.rule, "lff"), one[name]),
-                "ms, 2 threads": two[name] * scale * 1e3 if name in two else None,
-                "MiB": None if peak is None else peak / 2**20,
-            }
-        )
+        times = side_by_side(runs, passes=passes, budget=BUDGET)
+        memory = {rule: peak_extra_memory(own.run) for rule, (own, *_) in rules.items()}
+
+    def seconds(way: Contestant) -> float:
+        scale = updates.layout.size / (way.slice or updates.layout.size)
+        return min(times[way.rule, way.way].processor) * scale
+
+    ((mean,), rows) = rules["plain mean"], []
+    for rule, (own, *others) in rules.items():
+        peak = memory[rule]
+        row = {
+            "rule": rule,
+            "ms": seconds(own) * 1e3,
+            "x plain mean": seconds(own) / seconds(mean),
+            "MiB": None if peak is None else peak / 2**20,
+        }
+        rows.append(row | {other.way: seconds(other) / seconds(own) for other in others})
     return rows
 
 

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from threadpoolctl import threadpool_limits
 from lff.experiments.provenance import commit, device_name
 
 RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parent / "README.md"
+BLOCK = re.compile(r"<!-- results/(\w+)\.md -->\n.*?<!-- end -->", re.DOTALL)
 Name = TypeVar("Name")
 PACKAGES = ("lff", "torch", "numpy", "scikit-learn", "scipy", "byzfl")
 
@@ -126,7 +129,7 @@ class Report:
     def markdown(self) -> str:
         """The machine, every table and the notes."""
         about = ", ".join(f"{key} {value}" for key, value in self.machine.items())
-        parts = [f"# {self.name}", about]
+        parts = [f"# {self.name}", *([about] if about else [])]
         for title, rows in self.tables.items():
             parts += [f"## {title}", table(rows)]
         return "\n\n".join([*parts, "\n".join(f"- {note}" for note in self.notes)]).strip() + "\n"
@@ -138,6 +141,22 @@ class Report:
         text = json.dumps(content, indent=1) + "\n"
         (folder / f"{self.name}.json").write_text(text, encoding="utf-8")
         (folder / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
+
+
+def refreshed(page: str, folder: Path = RESULTS) -> str:
+    """A page on which each block `<!-- results/....md -->` to `<!-- end -->` is that file's tables
+    and notes; of a part that was not measured, a line that says so."""
+
+    def block(found: re.Match[str]) -> str:
+        file = folder / f"{found[1]}.md"
+        text = "Not measured yet."
+        if file.exists():
+            report = file.read_text(encoding="utf-8")
+            tables = report[report.index("\n## ") :].strip()
+            text = re.sub(r"^## (.*)$", r"**\1**", tables, flags=re.MULTILINE)
+        return f"<!-- results/{found[1]}.md -->\n{text}\n<!-- end -->"
+
+    return BLOCK.sub(block, page)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

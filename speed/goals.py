@@ -1,73 +1,99 @@
-"""The goals of speed: each is a ratio of two ways that are measured in turn."""
+"""The goals of speed, judged by what the other parts have measured: `results/<part>.json`."""
 
-from dataclasses import replace
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from speed import aggregation, training
-from speed.common import Report, side_by_side, threads
+from speed.common import RESULTS, Report
+from speed.training import POOL
 
-PASSES = 5
-PEERS = 20  # of the 100 of a round: shorter turns, and more of them
+Row = dict[str, Any]
 FOREVER = float("inf")
 
 
-def run(quick: bool = False) -> Report:
-    """Measure the goals, and say whether each is met; `quick` only tries every step."""
-    passes = 1 if quick else PASSES
-    report = Report("goals")
-    report.tables["Goals"] = [training_goal(passes, quick), *aggregation_goals(passes, quick)]
-    report.notes += [
-        "ratio: of the least times; lowest and highest: of one pass, which shows the noise.",
-        f"The round of MNIST-iid is of {PEERS} peers, in elapsed time on {training.CORES} cores; "
-        "the rules are measured in processor time on one thread.",
-    ]
+@dataclass(frozen=True)
+class Goal:
+    """What is judged, and where among a part's rows (those of all its tables) it is found."""
+
+    title: str
+    part: str
+    find: Callable[[list[Row]], float]
+    at_least: float = 0
+    at_most: float = FOREVER
+
+
+def first(rows: list[Row], column: str, **wanted: Any) -> float:
+    """A column of the first row with these entries; "" is named `way` here."""
+    entries = {"" if name == "way" else name: value for name, value in wanted.items()}
+    return float(next(row for row in rows if entries.items() <= row.items())[column])
+
+
+GOALS = (
+    Goal(
+        "MNIST-iid: textbook / two processes",
+        "training",
+        lambda rows: first(rows, "times the textbook", way=POOL),
+        at_least=8,
+    ),
+    Goal(
+        "MNIST-iid: Flower's simulation / two workers",
+        "flower",
+        lambda rows: first(rows, "x lff", way="Flower 1.41, simulation"),
+        at_least=5,
+    ),
+    Goal(
+        "LFighter / FedAvg, 20 updates of 11.2M",
+        "aggregation",
+        lambda rows: first(rows, "ms", rule="lfighter") / first(rows, "ms", rule="fedavg"),
+        at_most=1.3,
+    ),
+    *(
+        Goal(
+            f"torch's sort / {label}, 20 updates of 11.2M",
+            "aggregation",
+            lambda rows, rule=rule: first(rows, "plain", rule=rule),
+            at_least=10,
+        )
+        for rule, label in (("median", "Median"), ("trimmed_mean", "TMean"))
+    ),
+    Goal(
+        "memory of a rule / of the updates, 20 to 200 of 11.2M",
+        "growth",
+        lambda rows: max(row["x own size"] for row in rows if row.get("x own size")),
+        at_most=2,
+    ),
+    Goal(
+        "seconds to load 1,000 records",
+        "growth",
+        lambda rows: first(rows, "seconds", records=1000),
+        at_most=5,
+    ),
+)
+
+
+def run(quick: bool = False, folder: Path = RESULTS) -> Report:
+    """Judge the goals; nothing is measured."""
+    report = Report("goals", machine={})
+    report.tables["Goals"] = [judge(goal, folder) for goal in GOALS]
     return report
 
 
-def training_goal(passes: int, quick: bool) -> dict[str, Any]:
-    """A round in two processes, against the textbook loop on two threads."""
-    size = {"peers": 2, "examples": 8} if quick else {"peers": PEERS}
-    names = (training.TEXTBOOK, training.POOL)
-    with training.competing(replace(training.MNIST, **size)) as ways:
-        times = side_by_side({name: ways[name] for name in names}, passes=passes, budget=FOREVER)
-    textbook, ours = (times[name].elapsed for name in names)
-    return row("MNIST-iid round: textbook / two processes", textbook, ours, at_least=8)
-
-
-def aggregation_goals(passes: int, quick: bool) -> list[dict[str, Any]]:
-    """LFighter against FedAvg, and coordinate-wise rules against their plain form, torch's sort."""
-    sizes = aggregation.QUICK if quick else aggregation.SIZES
-    title, (model, peers, part, _) = next(iter(sizes.items()))
-    ways = aggregation.contestants(aggregation.a_round(model, peers), part)
-    runs = {(way.rule, way.way): way.run for way in ways}
-    sorting = [(rule, way) for rule in ("median", "trimmed_mean") for way in ("plain", "lff")]
-    names = [("fedavg", "lff"), ("lfighter", "lff"), *sorting]
-    with threads(1):
-        times = side_by_side({name: runs[name] for name in names}, passes=passes, budget=FOREVER)
-    fedavg, lfighter, *sorts = (times[name].processor for name in names)
-    return [
-        row(f"{title}: LFighter / FedAvg", lfighter, fedavg, at_most=1.3),
-        row(f"{title}: torch's sort / Median", *sorts[:2], at_least=10),
-        row(f"{title}: torch's sort / TMean", *sorts[2:], at_least=10),
-    ]
-
-
-def row(
-    goal: str,
-    above: list[float],
-    below: list[float],
-    *,
-    at_least: float = 0,
-    at_most: float = FOREVER,
-) -> dict[str, Any]:
-    """A goal with the ratio of these times, and whether it is met."""
-    ratio = min(above) / min(below)
-    passes = [a / b for a, b in zip(above, below, strict=True)]
-    return {
-        "goal": goal,
-        "aim": f"at least {at_least:g}" if at_least else f"at most {at_most:g}",
-        "ratio": ratio,
-        "lowest": min(passes),
-        "highest": max(passes),
-        "met": "yes" if at_least <= ratio <= at_most else "NO",
+def judge(goal: Goal, folder: Path) -> Row:
+    """What was found, whether that meets the goal, and on what it was measured."""
+    aim = f"at least {goal.at_least:g}" if goal.at_least else f"at most {goal.at_most:g}"
+    row: Row = {"goal": goal.title, "aim": aim, "found": None, "met": "not measured"}
+    file = folder / f"{goal.part}.json"
+    if not file.exists():
+        return row
+    content = json.loads(file.read_text(encoding="utf-8"))
+    found = goal.find([row for rows in content["tables"].values() for row in rows])
+    machine = content["machine"]
+    return row | {
+        "found": found,
+        "met": "yes" if goal.at_least <= found <= goal.at_most else "NO",
+        "processor": f"{machine['processor']}, {machine['vector_instructions']}",
+        "load at start": machine["load_at_start"],
+        "commit": machine["commit"][:7],
     }

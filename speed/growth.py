@@ -30,6 +30,7 @@ PEERS = (10, 100, 1000)  # of 60 examples each
 UPDATES = (20, 50, 100, 200)  # of a ResNet18
 RECORDS = (100, 1000)  # of the laptop scale: 12 rounds of 100 peers
 SLOW = ("repeated_median",)  # minutes for 20 updates
+BUDGET = 10.0  # seconds after which a rule sits out the remaining passes
 MARGIN = 1.5  # times the updates' own size must be free to measure them
 
 
@@ -98,7 +99,7 @@ def rules(model: str, count: int, passes: int) -> list[dict[str, Any]]:
     }
     own = updates.weights.nbytes
     with threads(1):
-        times = side_by_side(ways, passes=passes)
+        times = side_by_side(ways, passes=passes, budget=BUDGET)
         memory = {name: peak_extra_memory(way) for name, way in ways.items()}
     return [
         {

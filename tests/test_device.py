@@ -99,6 +99,20 @@ def test_a_round_of_training_stays_on_the_device(name, optimizer, trainer, gpu):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_the_loop_reads_nothing_back_in_its_steps(name, gpu):
+    """However many steps: what it reads, it reads once for each peer."""
+    found = []
+    for epochs in (1, 3):
+        flat, peers = flat_model(name, "cuda"), peers_of(name, (4,), "cuda")
+        training = LocalTraining(local_epochs=epochs, batch_size=2, learning_rate=1e-3)
+        PretendedGpu.counts.clear()
+        FastLoop(flat, training).train(flat.vector.detach().clone(), peers, seed=0, round=0)
+        reads = ("to the CPU", "_local_scalar_dense", "nonzero")
+        found.append({read: PretendedGpu.counts[read] for read in reads})
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_evaluation_stays_on_the_device(name, gpu):
     x, y = examples(name, 7)
     model, flat = flat_model(name, "cuda"), flat_model(name)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import lff
+from lff.experiments.scales import SCALES
 
 PAGE = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -20,7 +21,10 @@ def test_every_public_name_tells_what_it_is():
         assert inspect.getdoc(getattr(lff, name)), name
 
 
-def test_the_code_of_the_page_runs():
+def test_the_code_of_the_page_runs(tiny, monkeypatch):
+    sizes = SCALES["smoke"].sizes
+    small = {name: value for name, value in tiny.items() if name != "scale"}
+    monkeypatch.setitem(sizes, "mnist", sizes["mnist"] | small)
     scope = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 2

@@ -123,7 +123,7 @@ def test_the_search_finds_what_it_looks_for(source):
     assert dangers(source)
 
 
-def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for(tiny):
+def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for(tiny, monkeypatch):
     """Its network is a trusted one, as the README says; nobody meets it by accident."""
     rooms = set()
     for path in SOURCES:
@@ -135,13 +135,12 @@ def test_dask_which_unpickles_is_imported_only_when_a_cluster_is_asked_for(tiny)
                 rooms.add(path.name)
                 assert node not in tree.body
     assert rooms == {"sweep.py"}
-    code = (
-        "import sys, lff\n"
-        f"runs = lff.grid(['mnist-iid'], ['fedavg'], [0], seeds=[0, 1], **{tiny!r})\n"
-        "assert len(lff.run_all(runs, jobs=1).done) == 2\n"
-        "sys.exit('distributed' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    for module in ("dask", "distributed"):
+        monkeypatch.setitem(sys.modules, module, None)  # to import it would be an error
+    runs = lff.grid(["mnist-iid"], ["fedavg"], [0], seeds=[0, 1], **tiny)
+    assert len(lff.run_all(runs, jobs=1, progress=False).done) == 2
+    with pytest.raises(ImportError):
+        lff.run_all([run.replace(seed=2) for run in runs], cluster="tcp://127.0.0.1:1")
 
 
 def test_the_search_lets_the_harmless_pass():

@@ -27,7 +27,7 @@ from lff.experiments.provenance import origin
 from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, unpack
 from lff.experiments.sweep import deaf_to_interrupts
 from lff.federation import Federation
-from lff.study import frame, tables
+from lff.study import frame, text
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +223,8 @@ def test_tables_and_captions_tell_what_is_missing(whole, tmp_path, caplog):
     assert frame.rounds(asked, folder=tmp_path / "whole").attrs["missing"] == [asked[1].id]
     assert lff.load_runs(asked[:1], folder=tmp_path / "whole").attrs["missing"] == []
     assert caplog.text == ""
-    assert tables.caption(table, "smoke", asked).endswith("1 of 2 runs (50%), the others not run")
-    assert tables.caption(table, "smoke", asked[:1]).endswith("; 1 run")
+    assert text.caption(table, "smoke", asked).endswith("1 of 2 runs (50%), the others not run")
+    assert text.caption(table, "smoke", asked[:1]).endswith("; 1 run")
 
 
 # --- disks --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from lff.experiments.provenance import origin
 from lff.experiments.records import checkpoint_path, load_checkpoint, path_of
 from lff.experiments.scales import PAPER_DEFENSES
 from lff.federation import Federation
-from lff.study import frame, tables
+from lff.study import frame, tables, text
 
 
 class KilledError(BaseException):
@@ -91,7 +91,7 @@ def test_a_run_trains_the_resnet18_of_its_width(tmp_path):
     one = lff.run(e, folder=tmp_path / "one", progress=False)
     assert records.find(e, tmp_path / "one").digest == one.digest
     assert records.find(e.replace(width=0), tmp_path / "one") is None
-    caption = tables.caption(frame.rounds([e], folder=tmp_path / "one"), "smoke")
+    caption = text.caption(frame.rounds([e], folder=tmp_path / "one"), "smoke")
     assert "ResNet18 of 4 channels" in caption
 
 

@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,11 +23,29 @@ def test_a_page_shows_the_committed_tables_and_numbers(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert refreshed(text, ROOT) == text
     assert "?<!-- / -->" not in text
-    stale = text.replace("<!-- / -->", " of old<!-- / -->").replace(
-        "<!-- end -->", "old<!-- end -->"
-    )
+    stale = re.sub(r"(<!-- =\w+ -->)(.*?<!-- / -->)", r"\1 old\2", text, flags=re.DOTALL)
+    stale = stale.replace("<!-- end -->", "old<!-- end -->")
     assert stale != text
     assert refreshed(stale, ROOT) == text
+
+
+def test_a_number_of_lines_is_stale_when_it_is_far_off(tmp_path):
+    (tmp_path / "figures/laptop").mkdir(parents=True)
+    (tmp_path / "figures/laptop/numbers.json").write_text("{}")
+    (tmp_path / "a.py").write_text("x = 1\n" * 1010)
+    page = "<!-- lines *.py -->{}<!-- / -->".format
+    assert refreshed(page("1,100"), tmp_path) == page("1,100")
+    assert refreshed(page("1,200"), tmp_path) == page("1,000")
+
+
+def test_the_readmes_own_defense_attack_and_data_set_run(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    script = tmp_path / "own.py"
+    script.write_text(code, encoding="utf-8")
+    own = os.environ | {"LFF_RESULTS": str(tmp_path / "results")}
+    subprocess.run([sys.executable, str(script)], check=True, env=own, cwd=tmp_path)
+    (record,) = (tmp_path / "results").rglob("*.json.gz")
+    assert record.name.startswith("clouds_closest_half_40")
 
 
 def test_the_records_of_the_first_evidence_are_as_they_were_made():

@@ -2,7 +2,8 @@
 
 A block between `<!-- figures/... -->` and `<!-- end -->` becomes the table of that file, without
 its caption. What stands between `<!-- =name -->` and `<!-- / -->` becomes the entry of that name in
-`figures/laptop/numbers.json`, which notebook `08_paper_vs_ours` writes.
+`figures/laptop/numbers.json`, which notebook `08_paper_vs_ours` writes. What stands between
+`<!-- lines patterns -->` and `<!-- / -->` becomes how many lines these files have, in hundreds.
 """
 
 import json
@@ -14,10 +15,12 @@ from lff.paths import home_dir
 PAGES = ("README.md", "docs/findings.md")
 BLOCK = re.compile(r"<!-- (figures/\S+) -->\n.*?<!-- end -->", re.DOTALL)
 NUMBER = re.compile(r"<!-- =(\w+) -->.*?<!-- / -->", re.DOTALL)
+LINES = re.compile(r"<!-- lines ([^>]+) -->([\d,]+)<!-- / -->")
+NEAR = 0.1  # a number of lines is stale when it is off by more than this share
 
 
 def refreshed(page: str, home: Path) -> str:
-    """A page with the tables and numbers as they are now below this folder."""
+    """A page with the tables, numbers and sizes as they are now below this folder."""
     numbers = json.loads((home / "figures/laptop/numbers.json").read_text(encoding="utf-8"))
 
     def table(found: re.Match[str]) -> str:
@@ -27,7 +30,14 @@ def refreshed(page: str, home: Path) -> str:
     def number(found: re.Match[str]) -> str:
         return f"<!-- ={found[1]} -->{numbers[found[1]]}<!-- / -->"
 
-    return NUMBER.sub(number, BLOCK.sub(table, page))
+    def lines(found: re.Match[str]) -> str:
+        files = {path for pattern in found[1].split() for path in home.glob(pattern)}
+        count = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+        if abs(int(found[2].replace(",", "")) - count) <= NEAR * count:
+            return found[0]
+        return f"<!-- lines {found[1]} -->{round(count, -2):,}<!-- / -->"
+
+    return LINES.sub(lines, NUMBER.sub(number, BLOCK.sub(table, page)))
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ from lff.store import claim, write_atomically
 
 _STYLE = """
 body { font: 16px/1.55 Georgia, serif; color: #222; margin: 0; display: flex; }
-nav { position: sticky; top: 0; height: 100vh; overflow: auto; min-width: 14em; padding: 1.5em;
-      box-sizing: border-box; background: #f5f5f2; font: 14px/1.9 sans-serif; }
-nav a { color: #0072B2; text-decoration: none; display: block; }
+nav { position: sticky; top: 0; height: 100vh; overflow: auto; flex: 0 0 17em; padding: 1.5em;
+      box-sizing: border-box; background: #f5f5f2; font: 14px/1.35 sans-serif; }
+nav a { color: #0072B2; text-decoration: none; display: block; margin-top: .6em; }
 main { max-width: 56em; padding: 1em 3em 6em; min-width: 0; }
 section { border-top: 3px solid #222; margin-top: 4em; padding-top: 1em; }
+section:first-child { border: none; margin: 0; padding: 0; }
 h1, h2, h3 { font-family: sans-serif; line-height: 1.25; }
 pre { font-size: 12.5px; line-height: 1.4; overflow-x: auto; background: #f7f7f7;
       padding: .7em 1em; }
@@ -30,10 +31,19 @@ img { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font: 13px/1.5 sans-serif; display: block; overflow-x: auto;
         border: none; }
 td, th { padding: .2em .7em; text-align: right; border: none; border-bottom: 1px solid #ddd; }
+#first img { max-height: 24em; width: auto; }
+#first td, #first th, tbody th { text-align: left; }
 .prompt, .jp-InputPrompt, .jp-OutputPrompt, .anchor-link { display: none; }
-@media (max-width: 800px) { body { display: block; } nav { position: static; height: auto; } }
+@media (max-width: 800px) { body { display: block; } nav { position: static; height: auto; }
+                            main { padding: 1em 1em 4em; } td { min-width: 6em; } }
 """
 
+
+LEAD = (
+    "Peers train one model with a server; attackers among them relabel their examples of one "
+    "class as another; LFighter drops whom the gradients of two output neurons give away. "
+    "Does it defend? This page is of the runs recorded at scale {scale}."
+)
 
 # What the page opens with, by the names under which notebooks saved it, and what is said of it.
 FIRST = {
@@ -56,7 +66,8 @@ def write_report(executed: Sequence[Path], path: Path, scale: str, drawn: Path) 
     links, sections = [], []
     if first:
         links.append('<a href="#first">In short</a>')
-        sections.append(f'<section id="first"><h1>In short</h1>{first}</section>')
+        lead = f"<p>{LEAD.format(scale=scale)}</p>"
+        sections.append(f'<section id="first"><h1>In short</h1>{lead}{first}</section>')
     for notebook_path in executed:
         notebook = nbformat.read(notebook_path, as_version=4)
         title = html.escape(_title(notebook, notebook_path.stem))

@@ -46,14 +46,10 @@ CLUSTER = "LFF_CLUSTER"  # the variable that tells the notebooks where the study
 
 @dataclass
 class StudyOutcome:
-    """Which notebooks were executed, which were up to date, and which failed, with the reason.
-
-    Those of whose runs none is recorded are left out where nothing is to be computed.
-    """
+    """Which notebooks were executed, which were up to date, and which failed, with the reason."""
 
     executed: list[str] = field(default_factory=list)
     up_to_date: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     report: Path | None = None
 
@@ -80,11 +76,9 @@ def run_study(
         raise unwritable(folder, error) from error
     outcome = StudyOutcome()
     work = _listed(chosen, parameters, outcome)
-    if not p.compute:
-        work = {path: runs for path, runs in work.items() if not runs or any(map(find, runs))}
-        outcome.left_out = [
-            path.stem for path in chosen if path not in work and path.stem not in outcome.failed
-        ]
+    listed = {e for runs in work.values() for e in runs}
+    if not p.compute and listed and not any(map(find, listed)):
+        raise InputError(f"none of {len(listed)} runs is recorded at scale {p.scale}")
     needed = {e: path.stem for path in reversed(work) for e in work[path]}  # first who needs
     missing = [e for e in needed if find(e) is None] if p.compute else []
     at_once = jobs or default_jobs(choose_device(p.device))
@@ -119,8 +113,6 @@ def run_study(
             _stamp(folder / path.name, _key(code[path], known))
     for name, why in [*runs.failed.items(), *sorted(outcome.failed.items())]:
         say(f"{name} failed: {why}")
-    for name in outcome.left_out:
-        say(f"{name} left out: none of its runs is recorded at scale {p.scale}")
     there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
     drawn = figures_dir() / p.folder
     outcome.report = write_report(there, folder / "report.html", p.scale, drawn)

@@ -224,9 +224,9 @@ def test_a_rule_without_scores_has_no_auc():
 
 def test_equal_as_printed_is_a_shared_first_place():
     values = pd.Series({"MKrum": 0.291, "LFighter": 0.294, "Median": 0.61, "none": np.nan})
-    assert statistics.first_places(values, 2) == ["MKrum", "LFighter"]
-    assert statistics.first_places(values, 3) == ["MKrum"]
+    leads = {name: statistics.lead(values, name, 2) for name in values.index}
+    assert leads == pytest.approx({"MKrum": 0, "LFighter": 0, "Median": -0.32, "none": -np.inf})
     assert statistics.lead(values, "LFighter", 3) == pytest.approx(-0.003)
     assert statistics.lead(values, "MKrum", 3) == pytest.approx(0.003)
-    assert statistics.first_places(pd.Series({"a": np.nan, "b": np.inf}), 2) == []
-    assert statistics.first_places(pd.Series({"alone": 3.0}), 2) == ["alone"]
+    assert statistics.lead(pd.Series({"a": np.nan, "b": np.inf}), "b", 2) == -np.inf
+    assert statistics.lead(pd.Series({"alone": 3.0}), "alone", 2) == np.inf

@@ -16,7 +16,7 @@ import lff
 from lff.cli import main
 from lff.errors import InputError
 from lff.experiments.records import find
-from lff.study import runner
+from lff.study import notebook, runner
 from lff.study.runner import parse_parameters, run_study
 
 PARAMETERS = {"scale": "smoke", "seeds": [0]}
@@ -50,7 +50,7 @@ def listing(tiny, **lists: str) -> str:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder of notebooks."""
-    monkeypatch.setattr(runner, "notebooks_dir", lambda: tmp_path)
+    monkeypatch.setattr(notebook, "notebooks_dir", lambda: tmp_path)
     return tmp_path
 
 
@@ -203,8 +203,8 @@ def test_a_killed_study_goes_on_where_it_was(folder, tiny, own_folders, capsys):
     code = f"""
 import pathlib
 from lff.cli import main
-from lff.study import runner
-runner.notebooks_dir = lambda: pathlib.Path({str(folder)!r})
+from lff.study import notebook
+notebook.notebooks_dir = lambda: pathlib.Path({str(folder)!r})
 main(["study", "--scale", "smoke", "--jobs", "1"])
 """
     results = own_folders / "lff_results" / "smoke"

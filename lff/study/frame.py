@@ -1,9 +1,7 @@
 """One tidy frame of all rounds of all records; every table and figure is a `groupby` on it."""
 
-import gc
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -80,8 +78,7 @@ def rounds(
         where = {e: path_of(e, folder) for e in asked}
         paths = [path for path in where.values() if path.exists()]
         missing = [e.id for e, path in where.items() if not path.exists()]
-    with _collector_paused():
-        rows = [row for path in paths for row in _rows_of(path, passing=experiments is None)]
+    rows = [row for path in paths for row in _rows_of(path, passing=experiments is None)]
     names = dict.fromkeys(name for row in rows for name in row)
     further = [name for name in names if name not in (*COLUMNS, "patched")]
     frame = pd.DataFrame(rows, columns=[*COLUMNS, *further])
@@ -104,14 +101,12 @@ def load_rounds(
     folder: Path | None = None,
 ) -> pd.DataFrame:
     """`rounds`, with a warning that says how many of the `experiments` have no record."""
-    asked = None if experiments is None else list(experiments)
-    frame = rounds(asked, scale=scale, folder=folder)
+    frame = rounds(experiments, scale=scale, folder=folder)
     missing = frame.attrs["missing"]
     if missing:
+        asked = len(missing) + frame["id"].nunique()
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        logger.warning(
-            "%d of %d runs have no record: %s", len(missing), len(set(asked or ())), some
-        )
+        logger.warning("%d of %d runs have no record: %s", len(missing), asked, some)
     return frame
 
 
@@ -160,22 +155,17 @@ def views(rounds: pd.DataFrame) -> pd.DataFrame:
     `explained1` and `explained2` of the variance; `silhouette` is the view's.
     """
     rows: Rows = []
-    for row in rounds.to_dict("records"):
-        seen = dict(row["noted"].get("views", {}))
-        held = seen.pop("held", ())
-        same = {name: row[name] for name in OBSERVED}
-        for view, found in seen.items():
-            numbers = {
-                "view": view,
-                "explained1": found["explained"][0],
-                "explained2": found["explained"][1],
-                "silhouette": found["silhouette"],
-            }
-            places = zip(row["peer_ids"], held, found["points"], strict=True)
+    for row, same, seen in _noted(rounds, "views"):
+        for view in [name for name in seen if name != "held"]:
+            found = seen[view]
+            one, two = found["explained"]
+            same |= {"view": view, "explained1": one, "explained2": two}
+            same |= {"silhouette": found["silhouette"]}
+            places = zip(row["peer_ids"], seen["held"], found["points"], strict=True)
             for peer, c, (pc1, pc2) in places:
                 who = {"peer": peer, "class_held": c, "bad": peer in row["attacker_ids"]}
-                rows.append({**same, **numbers, **who, "pc1": pc1, "pc2": pc2})
-    return pd.DataFrame(rows, columns=None if rows else [*OBSERVED, *VIEW])
+                rows.append({**same, **who, "pc1": pc1, "pc2": pc2})
+    return pd.DataFrame(rows, columns=[*OBSERVED, *VIEW])
 
 
 def components(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -185,37 +175,36 @@ def components(rounds: pd.DataFrame) -> pd.DataFrame:
     looked at none. `cluster` is the peer's, if the rule saw clusters, else -1.
     """
     rows: Rows = []
-    for row in rounds.to_dict("records"):
-        kept = row["noted"].get("components", [])
+    for row, same, kept in _noted(rounds, "components"):
         clusters = row["saw"].get("clusters", [-1] * len(row["peer_ids"]))
         for found in kept[-1:]:
-            same = {name: row[name] for name in OBSERVED} | {"neurons": found["neurons"]}
-            same |= {"silhouette": found["silhouette"]}
+            same |= {"neurons": found["neurons"], "silhouette": found["silhouette"]}
             for peer, c, (pc1, pc2) in zip(row["peer_ids"], clusters, found["points"], strict=True):
                 who = {"bad": peer in row["attacker_ids"], "dropped": peer in row["dropped"]}
                 rows.append({**same, "peer": peer, "cluster": c, **who, "pc1": pc1, "pc2": pc2})
-    columns = [*OBSERVED, "neurons", "silhouette", "peer", "cluster", "bad", "dropped"]
-    return pd.DataFrame(rows, columns=[*columns, "pc1", "pc2"])
+    columns = ["neurons", "silhouette", "peer", "cluster", "bad", "dropped", "pc1", "pc2"]
+    return pd.DataFrame(rows, columns=[*OBSERVED, *columns])
 
 
 def good_and_bad(rounds: pd.DataFrame) -> pd.DataFrame:
     """What the hook `good_and_bad` noted: one row per part of the gradients and round."""
     rows = [
-        {**{name: row[name] for name in OBSERVED}, "gradients": part, **numbers}
-        for row in rounds.to_dict("records")
-        for part, numbers in row["noted"].get("good_and_bad", {}).items()
+        {**same, "gradients": part, **numbers}
+        for _, same, seen in _noted(rounds, "good_and_bad")
+        for part, numbers in seen.items()
     ]
     return pd.DataFrame(rows, columns=[*OBSERVED, "gradients", "good", "bad", "angle"])
 
 
-def benchmark_label(name: str) -> str:
-    """How tables and figures call a benchmark: its label, or its name if it is not registered."""
-    return BENCHMARKS.label(name)
+def _noted(rounds: pd.DataFrame, hook: str) -> Iterator[tuple[dict, dict, Any]]:
+    """The rounds of which a hook noted something: the row, what names the round, and that."""
+    for row in rounds.to_dict("records"):
+        if hook in row["noted"]:
+            yield row, {name: row[name] for name in OBSERVED}, row["noted"][hook]
 
 
-def defense_label(name: str) -> str:
-    """How tables and figures call a defense: its label, or its name if it is not registered."""
-    return DEFENSES.label(name)
+# How tables and figures call them; one that is not registered by its name.
+benchmark_label, defense_label = BENCHMARKS.label, DEFENSES.label
 
 
 def benchmarks_in_order(names: Iterable[str]) -> list[str]:
@@ -241,18 +230,6 @@ def rank(column: pd.Series) -> pd.Series:
     return column.map({name: i for i, name in enumerate(orders[column.name](column))})
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Python's collector would look through all that was read, again and again, for no garbage."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
 def _rows_of(path: Path, *, passing: bool) -> Rows:
     """The rounds of one record's file, parsed unless it is known."""
     now = path.stat()
@@ -271,21 +248,17 @@ def _rows_of(path: Path, *, passing: bool) -> Rows:
 def _rows(record: Record) -> Rows:
     e = record.experiment
     same = {"id": record.id, **asdict(e), "data_source": record.provenance["data"]["source"]}
-    everybody = list(range(e.peers))
+    everybody, attacked = list(range(e.peers)), (e.source_class, e.target_class)
     rows = []
     for entry in record.history:
         caught, magnitudes = entry["caught"], entry["magnitudes"]
-        relevant = [i in (e.source_class, e.target_class) for i in range(len(magnitudes))]
         parts = {f"seconds_{part}": times[entry["round"]] for part, times in record.seconds.items()}
+        further = {name: value for name, value in entry.items() if name not in ENTRY}
+        noted = {n: value for n, value in further.items() if isinstance(value, list | dict)}
         numbers = {
-            name: value
-            for name, value in entry.items()
-            if name not in ENTRY and (value is None or isinstance(value, int | float))
-        }
-        noted = {
-            name: value
-            for name, value in entry.items()
-            if name not in ENTRY and isinstance(value, list | dict)
+            n: value
+            for n, value in further.items()
+            if value is None or isinstance(value, int | float)
         }
         rows.append(
             {
@@ -296,8 +269,8 @@ def _rows(record: Record) -> Rows:
                 "false_positives": caught["false_positives"],
                 "present_attackers": caught["attackers"],
                 "present_honest": caught["honest"],
-                "relevant": _mean(magnitudes, relevant, True),
-                "non_relevant": _mean(magnitudes, relevant, False),
+                "relevant": _mean(m for i, m in enumerate(magnitudes) if i in attacked),
+                "non_relevant": _mean(m for i, m in enumerate(magnitudes) if i not in attacked),
                 "saw": entry["saw"],
                 "dropped": entry["dropped"],
                 "confusion": entry["confusion"],
@@ -312,13 +285,9 @@ def _rows(record: Record) -> Rows:
     return rows
 
 
-def _mean(values: Sequence[float | None], chosen: Sequence[bool], which: bool) -> float:
-    """The mean of those values that are (or are not) chosen and known."""
-    known = [
-        v
-        for v, is_chosen in zip(values, chosen, strict=True)
-        if is_chosen is which and v is not None
-    ]
+def _mean(values: Iterable[float | None]) -> float:
+    """The mean of those values that are known."""
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else float("nan")
 
 

@@ -89,16 +89,10 @@ class Parameters:
         asked = lff.grid(**{**chosen, **settings})
         return asked if self.compute else list(dict.fromkeys(asked + in_every_seed(asked)))
 
-    def listed_in(self, *notebooks: str) -> list[Experiment]:
+    def listed_in(self, *names: str) -> list[Experiment]:
         """The runs that other notebooks list, as far as they are in this one's selection."""
-        there = {path.stem: path for path in notebooks_dir().glob("*.ipynb")}
-        runs: dict[Experiment, None] = {}
-        for name in notebooks:
-            if name not in there:
-                raise unknown("notebook", name, there)
-            listed = listed_runs(there[name], asdict(self))
-            runs |= dict.fromkeys(e for e in listed if self.selects(e))
-        return list(runs)
+        listed = [e for path in notebooks(names) for e in listed_runs(path, asdict(self))]
+        return list(dict.fromkeys(e for e in listed if self.selects(e)))
 
     def selects(self, e: Experiment) -> bool:
         """Whether an experiment is in the selection of benchmarks, defenses and ratios."""
@@ -229,6 +223,20 @@ def check_declared(given: Iterable[str], declared: Sequence[str], of: str = "") 
     for name in given:
         if name not in declared:
             raise unknown(f"parameter{of}", name, declared)
+
+
+def notebooks(names: Sequence[str] = ()) -> list[Path]:
+    """The study's notebooks in reading order, or those of these names."""
+    there = {path.stem: path for path in sorted(notebooks_dir().glob("[0-9]*.ipynb"))}
+    if not there:
+        raise InputError(
+            f"no notebooks in {notebooks_dir()}; `lff study` runs the notebooks of a checkout, "
+            "which an installed package does not have: run it in the folder above `notebooks/`"
+        )
+    for name in names:
+        if name not in there:
+            raise unknown("notebook", name, there)
+    return [path for stem, path in there.items() if not names or stem in names]
 
 
 def listed_runs(path: Path, given: Mapping[str, Any]) -> list[Experiment]:

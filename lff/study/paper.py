@@ -7,7 +7,6 @@ as in our own tables of results.
 """
 
 import json
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -35,34 +34,23 @@ ODD_ATTACKS, ODD_HONEST, ODD_IN_PEACE = (
 )  # fmt: skip
 EQUAL, EQUAL_IN_PEACE = "equal shares", "equal shares, nobody attacks"
 
-
-@cache
-def _file(name: str) -> dict[str, Any]:
-    return json.loads(files("lff.study").joinpath(name).read_text(encoding="utf-8"))
-
-
-def _reported() -> dict[str, Any]:
-    return _file("reported.json")
+_REPORTED, _AUTHORS = (
+    json.loads(files("lff.study").joinpath(name).read_text(encoding="utf-8"))
+    for name in ("reported.json", "authors.json")
+)
 
 
 def datasets() -> pd.DataFrame:
     """Data sets and models: dataset, task, examples, model, parameters (as text: "~22K")."""
-    rows = _reported()["table_datasets"].items()
+    rows = _REPORTED["table_datasets"].items()
     return pd.DataFrame([{"dataset": name, "task": _TASKS[name], **row} for name, row in rows])
 
 
 def norm_angle() -> pd.DataFrame:
     """A good and a bad update of one peer: gradients, good, bad (magnitudes), angle (degrees)."""
-    table = _reported()["table_norm_angle"]
-    return pd.DataFrame(
-        {
-            "gradients": name,
-            "good": float(table[key]["good"]),
-            "bad": float(table[key]["bad"]),
-            "angle": float(table[key]["angle_degrees"]),
-        }
-        for key, name in _GRADIENTS.items()
-    )
+    table = pd.DataFrame.from_dict(_REPORTED["table_norm_angle"], orient="index", dtype=float)
+    table = table.rename(index=_GRADIENTS, columns={"angle_degrees": "angle"})
+    return table.rename_axis("gradients").reset_index()
 
 
 def cv() -> pd.DataFrame:
@@ -72,7 +60,7 @@ def cv() -> pd.DataFrame:
     """
     table = pd.DataFrame(
         {"benchmark": benchmark, "attackers": float(ratio), "defense": defense, "cv": value}
-        for benchmark, by_ratio in _reported()["table_cv"].items()
+        for benchmark, by_ratio in _REPORTED["table_cv"].items()
         for ratio, by_defense in by_ratio.items()
         for defense, value in by_defense.items()
     )
@@ -117,7 +105,7 @@ def released_foolsgold() -> dict[str, dict[str, list[float]]]:
 
     `src_acc` in percent, and `weighing`, how many peers have any weight (`authors.json`).
     """
-    told = _file("authors.json")["foolsgold_mnist_iid"]
+    told = _AUTHORS["foolsgold_mnist_iid"]
     cases = {ODD_ATTACKS: told["as_released_40"], EQUAL: told["equal_shares_40"]}
     return {
         case: {"src_acc": own["src_acc"], "weighing": own["peers_with_weight_above_0"]}
@@ -127,7 +115,7 @@ def released_foolsgold() -> dict[str, dict[str, list[float]]]:
 
 def released_lfighter() -> pd.DataFrame:
     """The authors' own program with LFighter on MNIST-Mild at 40%, by seed (`authors.json`)."""
-    told = _file("authors.json")["lfighter_mnist_mild_40"]["per_seed"]
+    told = _AUTHORS["lfighter_mnist_mild_40"]["per_seed"]
     rows = {int(seed): row for seed, row in told.items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("seed")
     return table.drop(columns="note")
@@ -144,4 +132,4 @@ def foolsgold_cases(rounds: pd.DataFrame) -> pd.Series:
 
 def _tables(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The entries of a part of the file, without the remark `about` it."""
-    return [(key, value) for key, value in _reported()[name].items() if key != "about"]
+    return [(key, value) for key, value in _REPORTED[name].items() if key != "about"]

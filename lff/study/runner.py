@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lff.errors import InputError, unknown
+from lff.errors import InputError
 
 try:
     import nbformat
@@ -32,11 +32,11 @@ from lff.experiments.experiment import Experiment
 from lff.experiments.progress import REFRESH, bar, cost, watched
 from lff.experiments.records import SUFFIX, find
 from lff.experiments.sweep import default_jobs, jobs_worth, local_cluster
-from lff.paths import figures_dir, home_dir, notebooks_dir, results_dir, study_dir
+from lff.paths import figures_dir, home_dir, results_dir, study_dir
 from lff.registry import parse_pair
 from lff.store import unwritable
 from lff.study.frame import benchmark_label, defense_label
-from lff.study.notebook import Parameters, check_declared, declared, listed_runs
+from lff.study.notebook import Parameters, check_declared, declared, listed_runs, notebooks
 
 NOTEBOOK_SECONDS = 8.0  # about what a notebook takes when its runs are recorded
 PRIOR_SECONDS = 30.0  # of work, before its pace outweighs what was expected
@@ -110,7 +110,7 @@ def run_study(
         known = _records_key()  # notebooks that compute add records
     for path in work:
         if path.stem not in outcome.failed:
-            _stamp(folder / path.name, _key(code[path], known))
+            _stamp(folder / path.name, code[path] + known)
     for name, why in [*runs.failed.items(), *sorted(outcome.failed.items())]:
         say(f"{name} failed: {why}")
     there = [folder / path.name for path in notebooks() if (folder / path.name).exists()]
@@ -121,20 +121,6 @@ def run_study(
         f"{len(outcome.failed)} failed\nreport: {outcome.report}"
     )
     return outcome
-
-
-def notebooks(names: Sequence[str] = ()) -> list[Path]:
-    """The study's notebooks in reading order, or those of these names."""
-    there = {path.stem: path for path in sorted(notebooks_dir().glob("[0-9]*.ipynb"))}
-    if not there:
-        raise InputError(
-            f"no notebooks in {notebooks_dir()}; `lff study` runs the notebooks of a checkout, "
-            "which an installed package does not have: run it in the folder above `notebooks/`"
-        )
-    for name in names:
-        if name not in there:
-            raise unknown("notebook", name, there)
-    return [path for stem, path in there.items() if not names or stem in names]
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
@@ -267,7 +253,7 @@ def _execute(path: Path, executed: Path, parameters: Mapping[str, Any]) -> tuple
     Returns whether it was executed, and the error, if any.
     """
     own = _own(path, parameters)
-    key = _key(_code_key(path, parameters), _records_key())
+    key = _code_key(path, parameters) + _records_key()
     if _key_of(executed) == key and (figures_dir() / Parameters(**own).folder).exists():
         return False, ""
     try:
@@ -316,11 +302,6 @@ def _code_key(path: Path, parameters: Mapping[str, Any]) -> str:
     for source in sorted(path for path in package.rglob("*") if path.suffix in kinds):
         digest.update(source.read_bytes())
     return digest.hexdigest()
-
-
-def _key(code: str, records: str) -> str:
-    """A hash of all an executed notebook depends on: code and records."""
-    return hashlib.sha256((code + records).encode()).hexdigest()
 
 
 def _records_key() -> str:

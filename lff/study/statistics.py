@@ -193,16 +193,12 @@ def detector(
     return float(precision), float(recall), float(auc)
 
 
-def first_places(values: pd.Series, digits: int) -> list[str]:
-    """Who has the smallest value, as printed with so many digits: equal ones share the place.
-
-    The one tie rule of tables (boldface) and claims. What is no finite number has no place.
-    """
-    return [name for name in values.index if lead(values, name, digits) >= 0]
-
-
 def lead(values: pd.Series, name: str, digits: int) -> float:
-    """How far `name` is below the smallest other value, as printed; 0 is a shared first place."""
+    """How far `name` is below the smallest other value, as printed with so many digits.
+
+    0 is a shared first place: the one tie rule of tables and claims. What is no finite number has
+    no place.
+    """
     printed = values.astype(float).round(digits).fillna(np.inf)
     if not np.isfinite(printed[name]):
         return -np.inf

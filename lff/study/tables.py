@@ -226,14 +226,10 @@ def first_places(runs: pd.DataFrame) -> pd.DataFrame:
 
     A case is a benchmark, ratio and seed; methods that print the same two digits share the place.
     """
-    by = ["seed", *CELL, "defense"]
-    cases = runs.groupby(by)["cv"].mean(skipna=False).unstack("defense")
-    cases = cases[cases.notna().any(axis=1)]
-    first = [statistics.first_places(case, digits=2) for _, case in cases.iterrows()]
-    shares = {name: 100.0 * pd.Series([name in own for own in first]) for name in cases}
-    seeds = cases.index.get_level_values("seed")
-    rows = pd.DataFrame(shares).groupby(np.asarray(seeds)).mean().rename_axis("seed")
-    tidy = rows.stack().rename("first in (%)").rename_axis(["seed", "defense"]).reset_index()
+    cases = runs.groupby(["seed", *CELL, "defense"])["cv"].mean(skipna=False).unstack("defense")
+    printed = cases.dropna(how="all").round(2)
+    first = 100.0 * printed.eq(printed.min(axis=1), axis=0)
+    tidy = first.stack().rename("first in (%)").reset_index()
     return labelled(in_order(over_seeds(tidy, ["defense"], ["first in (%)"])))
 
 

@@ -52,11 +52,8 @@ def cases(answers: Answers) -> str:
 
 def counted(answers: Answers) -> str:
     """In how many seeds it holds, with the Wilson interval, and in which it does not."""
-    held, seeds, loosely = (
-        sum(answers.strict.values()),
-        len(answers.strict),
-        sum(answers.tolerant.values()),
-    )
+    held, loosely = (sum(read.values()) for read in (answers.strict, answers.tolerant))
+    seeds = len(answers.strict)
     text = f"holds in {held} of {seeds} seeds ({ends(statistics.wilson(held, seeds))})"
     if loosely > held:
         text += f", read tolerantly in {loosely}"

@@ -108,19 +108,19 @@ def by_its_own_numbers() -> pd.Series:
 
 def facts(verdicts: pd.DataFrame) -> pd.DataFrame:
     """One row per fact: the verdict of its claims, how many sentences say it, and which."""
-    rows = []
-    by = ["fact", "subject", "primary"]
-    for named, group in verdicts.groupby(by, sort=False):
-        quotes = list(dict.fromkeys(group["quote"]))
-        said = {"sentences": len(quotes), "claims": len(group), "quotes": " | ".join(quotes)}
-        together = {"verdict": _together(set(group["verdict"]))}
-        rows.append(dict(zip(by, named, strict=True)) | together | said)
-    return pd.DataFrame(rows)
+    group = verdicts.groupby(["fact", "subject", "primary"], sort=False)
+    table = {
+        "verdict": group["verdict"].agg(_together),
+        "sentences": group["quote"].nunique(),
+        "claims": group.size(),
+        "quotes": group["quote"].agg(lambda quotes: " | ".join(dict.fromkeys(quotes))),
+    }
+    return pd.DataFrame(table).reset_index()
 
 
-def _together(found: set[str]) -> str:
+def _together(verdicts: pd.Series) -> str:
     """Claims that are not run leave a fact to the rest; if these disagree, it holds in part."""
-    found = found - {NOT_RUN} or found
+    found = set(verdicts) - {NOT_RUN} or {NOT_RUN}
     if DECISION in found:
         return DECISION
     if found == {CONTRADICTED, NOT_TESTABLE}:

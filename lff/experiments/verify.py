@@ -40,19 +40,15 @@ def repeat(record: Record, rounds: int, *, device: str = "auto") -> Repetition:
     recorded = record.history[: min(rounds, e.rounds)]
     with closing(build(e, choose_device(device))) as federation:
         played = [federation.play_round() for _ in recorded]
-    differences = [
-        abs((old[name] or 0.0) - (new[name] or 0.0))
-        for old, new in zip(recorded, played, strict=True)
-        for name in RATES
-    ]
+    pairs = list(zip(recorded, played, strict=True))
     return Repetition(
         id=record.id,
-        rounds=len(recorded),
+        rounds=len(pairs),
         same_bits=recorded == played,
-        same_peers_dropped=sum(
-            old["dropped"] == new["dropped"] for old, new in zip(recorded, played, strict=True)
+        same_peers_dropped=sum(old["dropped"] == new["dropped"] for old, new in pairs),
+        difference=max(
+            abs((old[name] or 0.0) - (new[name] or 0.0)) for old, new in pairs for name in RATES
         ),
-        difference=max(differences),
     )
 
 

@@ -12,6 +12,8 @@ import tempfile
 
 import pytest
 
+# Two test processes on two cores, and more that they start: more threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 FOLDERS = ("LFF_DATA", "LFF_RESULTS", "LFF_FIGURES", "LFF_STUDY")
 
 

@@ -193,20 +193,6 @@ def test_a_worker_with_other_arithmetic_is_refused_by_name(dask, tiny, tmp_path,
     joining.join()
 
 
-def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(dask, tiny, tmp_path):
-    _, folder = dask.add_worker()
-    endless = lff.experiment("mnist-iid", **(tiny | {"rounds": 9999}))
-
-    def kill():
-        wait_until(lambda: under_way(folder))
-        dask.scheduler.kill()
-
-    killer = in_background(kill)
-    with pytest.raises(ClusterError, match="scheduler is gone"):
-        lff.run_all([endless], cluster=dask.address, folder=tmp_path, progress=False)
-    killer.join()
-
-
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_what_is_no_scheduler_is_told_before_anything_runs(answer, monkeypatch, capsys):
     """A closed port, somebody who says nothing, and a web server."""
@@ -276,3 +262,18 @@ def test_a_record_that_is_not_sound_is_not_kept(old, new, flaw, tiny, tmp_path):
     assert not records.path_of(e, tmp_path / "here").exists()
     sweep._keep(e, packed, tmp_path / "here")
     assert records.path_of(e, tmp_path / "here").read_bytes() == packed
+
+
+def test_a_scheduler_that_is_lost_ends_the_sweep_with_a_word(one_worker, tiny, tmp_path):
+    """The last test here, for the cluster is gone with it."""
+    dask, folder = one_worker
+    endless = lff.experiment("mnist-iid", **(tiny | {"rounds": 9999}))
+
+    def kill():
+        wait_until(lambda: under_way(folder))
+        dask.scheduler.kill()
+
+    killer = in_background(kill)
+    with pytest.raises(ClusterError, match="scheduler is gone"):
+        lff.run_all([endless], cluster=dask.address, folder=tmp_path, progress=False)
+    killer.join()

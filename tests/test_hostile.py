@@ -117,9 +117,7 @@ ROUNDS = {
 def test_every_defense_makes_a_finite_model_of_every_finite_round(rule, kind):
     many = 20 if rule[0] in ("tolpegin", "labelaudit") else 1000  # who look at each class, or pair
     sizes = ((1, 1.0), (2, 1e-3), (3, 1.0), (4, 1e-3), (9, 1.0), (9, 1e-3))
-    for classes, (m, rate) in itertools.product((1, 2, 3, many), sizes):
-        if classes == 1000 and m < 9:
-            continue
+    for classes, (m, rate) in [*itertools.product((1, 2, 3), sizes), (many, (9, 1e-3))]:
         weights = a_round(ROUNDS[kind](normal(m, classes, seed=m))).weights
         updates = updates_of(
             weights,

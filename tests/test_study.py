@@ -224,7 +224,7 @@ main(["study", "--scale", "smoke", "--jobs", "1"])
     assert made[0].stat().st_mtime_ns == before
 
 
-def test_the_time_left_is_foreseen_and_then_corrected_by_the_pace(monkeypatch):
+def test_the_time_left_is_foreseen_and_then_corrected_by_the_pace(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
     with runner._Progress({"a run": 10.0, "a notebook": 30.0}) as progress:
@@ -236,6 +236,8 @@ def test_the_time_left_is_foreseen_and_then_corrected_by_the_pace(monkeypatch):
         assert progress.left() == 30 * 50 / 40  # slower than expected, a little trusted yet
         clock[0] = 100.0
         assert progress.left() == 0
+        progress.draw()
+    assert "longer than foreseen" in capsys.readouterr().err
 
 
 def test_who_watches_sees_the_clocks_go_on_while_a_run_lasts(monkeypatch, capsys):

@@ -201,7 +201,9 @@ class _Progress:
 
     def draw(self) -> None:
         """Draw the bar as things stand."""
-        self.bar.set_postfix_str(f"{self.bar.format_interval(self.left())} left", refresh=False)
+        left = self.left()
+        told = f"{self.bar.format_interval(left)} left" if left else "longer than foreseen"
+        self.bar.set_postfix_str(told, refresh=False)
         self.bar.refresh()
 
     def ended(self, what: Any, text: str) -> None:

@@ -93,29 +93,22 @@ class Measure:
 
     compute: Compute
     says: str
-    unit: str
-    frame: str  # of `verdicts.judge`
     columns: tuple[str, ...]  # instead of the claim's metrics
-    unattacked: bool  # FedAvg without attack is the yardstick
-    each_ratio: bool  # about every ratio of the claim, so that those not run are missed
+    unit: str = "points"
+    frame: str = "runs"  # of `verdicts.judge`
+    unattacked: bool = False  # FedAvg without attack is the yardstick
+    each_ratio: bool = True  # about every ratio of the claim, so that those not run are missed
 
 
 MEASURES: dict[str, Measure] = {}
 
 
-def measure(
-    *columns: str,
-    unit: str = "points",
-    frame: str = "runs",
-    unattacked: bool = False,
-    each_ratio: bool = True,
-) -> Callable[[Compute], Compute]:
+def measure(*columns: str, **needs: Any) -> Callable[[Compute], Compute]:
     """Make a function a measure, by its own name."""
 
     def register(compute: Compute) -> Compute:
         says = str(compute.__doc__).splitlines()[0].rstrip(".")
-        needs = (frame, columns, unattacked, each_ratio)
-        MEASURES[compute.__name__.replace("_", " ")] = Measure(compute, says, unit, *needs)
+        MEASURES[compute.__name__.replace("_", " ")] = Measure(compute, says, columns, **needs)
         return compute
 
     return register

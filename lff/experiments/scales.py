@@ -4,9 +4,11 @@ A scale changes sizes only (examples, peers, rounds, local epochs, batches, word
 and the learning rate where the number of rounds forces it), never the method.
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from lff.errors import InputError, unknown
@@ -30,13 +32,13 @@ PAPER_DEFENSES = (
 class Grid:
     """Which cells of a benchmark's grid the study runs."""
 
-    ratios: tuple[int, ...] = ATTACKER_RATIOS
-    defenses: tuple[str, ...] = PAPER_DEFENSES
+    ratios: Sequence[int] = ATTACKER_RATIOS
+    defenses: Sequence[str] = PAPER_DEFENSES
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scale changes, by data set or, where one differs, by benchmark."""
+    """What a scale changes, by data set or, where one differs, by benchmark: see `scales.toml`."""
 
     about: str
     sizes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -47,136 +49,19 @@ class Scale:
         return self.grids.get(benchmark) or self.grids.get(benchmark.split("-")[0], Grid())
 
 
-_EMBEDDED = {"data": "embedded"}
-_TINY = {
-    "cifar10": _EMBEDDED
-    | {
-        "peers": 10,
-        "examples": 80,
-        "test_examples": 50,
-        "rounds": 2,
-        "local_epochs": 1,
-        "batch_size": 8,
-        "width": 8,
-    },
-    "imdb": _EMBEDDED
-    | {
-        "peers": 10,
-        "examples": 160,
-        "test_examples": 100,
-        "rounds": 2,
-        "vocabulary": 500,
-    },
-}
-_TWO = Grid(ratios=(0, 30), defenses=("fedavg", "lfighter"))
-_THIRTY = {"mnist": Grid(ratios=(0, 30)), "cifar10": _TWO, "imdb": _TWO}
-_FIVE = Grid(ratios=(0, 40), defenses=("fedavg", "median", "multi_krum", "foolsgold", "lfighter"))
+def _read_scales() -> dict[str, Scale]:
+    told = tomllib.loads(Path(__file__).with_name("scales.toml").read_text(encoding="utf-8"))
+    return {
+        name: Scale(
+            scale["about"],
+            scale.get("sizes", {}),
+            {which: Grid(**cells) for which, cells in scale.get("grids", {}).items()},
+        )
+        for name, scale in told.items()
+    }
 
-SCALES: dict[str, Scale] = {
-    "smoke": Scale(
-        "every step once, in seconds",
-        sizes={
-            "mnist": _EMBEDDED
-            | {
-                "peers": 20,
-                "examples": 1000,
-                "test_examples": 500,
-                "rounds": 3,
-                "local_epochs": 1,
-                "batch_size": 16,
-                "learning_rate": 0.05,
-            },
-            "mnist-extreme": {"peers": 50},
-            **_TINY,
-        },
-        grids=_THIRTY | {"mnist": _TWO, "mnist-mild": Grid(ratios=(0, 30))},
-    ),
-    "small": Scale(
-        "hundreds of runs of MNIST to compare, a few seconds each; the others as in smoke",
-        # Found with FedAvg alone: docs/decisions.md tells what was tried.
-        sizes={
-            "mnist": _EMBEDDED
-            | {
-                "peers": 30,
-                "examples": 2400,
-                "test_examples": 500,
-                "rounds": 8,
-                "local_epochs": 1,
-                "batch_size": 16,
-                "learning_rate": 0.05,
-            },
-            **_TINY,
-        },
-        grids=_THIRTY,
-    ),
-    "quick": Scale(
-        "the paper's effects on small images and reviews, in minutes",
-        # Found with FedAvg alone, for its Src-Acc without and with attack: docs/decisions.md.
-        sizes={
-            "mnist": _EMBEDDED
-            | {
-                "peers": 20,
-                "examples": 3000,
-                "rounds": 9,
-                "local_epochs": 1,
-                "batch_size": 32,
-                "learning_rate": 0.05,
-            },
-            "mnist-mild": {"rounds": 7},
-            # One class per peer drifts apart: one step a round, of all her examples.
-            "mnist-extreme": {
-                "peers": 50,
-                "examples": 2000,
-                "rounds": 34,
-                "batch_size": 128,
-                "learning_rate": 0.12,
-            },
-            # 2,980 images leave no peer of seeds 0 to 4 a last batch of two or three.
-            "cifar10": _EMBEDDED
-            | {
-                "peers": 5,
-                "examples": 2980,
-                "test_examples": 500,
-                "rounds": 8,
-                "local_epochs": 1,
-                "learning_rate": 0.03,
-                "width": 16,
-            },
-            "imdb": _EMBEDDED
-            | {
-                "peers": 5,
-                "examples": 2400,
-                "test_examples": 500,
-                "rounds": 6,
-                "vocabulary": 2000,
-                "batch_size": 16,
-                "learning_rate": 0.01,
-            },
-        },
-        # All cells of MNIST-Mild, whose ratios and methods are compared; elsewhere the main ones.
-        grids={"mnist": _FIVE, "mnist-mild": Grid(), "cifar10": _FIVE, "imdb": _FIVE},
-    ),
-    "laptop": Scale(
-        "the real data sets on two cores, in a night or two",
-        sizes={
-            "mnist": {"rounds": 12, "learning_rate": 0.01},
-            # Schedules are found with FedAvg alone: docs/decisions.md tells what was tried.
-            # One class per peer drifts apart: at 0.001 Src-Acc swings from round 70 on.
-            "mnist-extreme": {"rounds": 160, "local_epochs": 1, "learning_rate": 0.0005},
-            # A quarter of ResNet18's channels train eight times as fast.
-            "cifar10": {"rounds": 32, "local_epochs": 1, "width": 16},
-            # Few rounds need a larger learning rate than the paper's.
-            "imdb": {
-                "examples": 10000,
-                "test_examples": 5000,
-                "rounds": 12,
-                "vocabulary": 10000,
-                "learning_rate": 0.003,
-            },
-        },
-    ),
-    "paper": Scale("the paper's settings exactly, on a GPU"),
-}
+
+SCALES = _read_scales()
 
 
 def experiment(

@@ -282,7 +282,17 @@ HONEST = [1, 2, 4, 6, 7]
 
 
 @pytest.mark.parametrize(
-    "name", ["boosted", "sybil_noise", "rescaled_neurons", "noisy_neurons", "decoy", "proximal"]
+    "name",
+    [
+        "boosted",
+        "sybil_noise",
+        "rescaled_neurons",
+        "noisy_neurons",
+        "decoy",
+        "proximal",
+        "copied_row",
+        "disguised_row",
+    ],
 )
 def test_they_flip_labels_and_leave_honest_updates_alone(name):
     plain, attacked = layers(), layers(name)
@@ -395,16 +405,32 @@ def test_of_a_single_neuron_that_one_is_relevant(name):
         made.play_round()
 
 
+def test_a_copied_row_moves_as_the_target_row():
+    plain, copied = layers(), layers("copied_row")
+    for k in (0, 3, 5):
+        torch.testing.assert_close(copied[k, 2], plain[k, 0])
+        assert torch.equal(copied[k, [0, 1, 3]], plain[k, [0, 1, 3]])
+
+
+def test_a_disguised_row_moves_as_the_honest_target_rows_do_on_average():
+    plain, disguised = layers(), layers("disguised_row")
+    for k in (0, 3, 5):
+        torch.testing.assert_close(disguised[k, 2], plain[HONEST, 0].mean(dim=0))
+        assert torch.equal(disguised[k, [0, 1, 3]], plain[k, [0, 1, 3]])
+
+
 @pytest.mark.parametrize(
     ("name", "options", "wanted"),
     [
         ("early", {}, [[0, 3, 5]] * 3 + [[]] * 2),
         ("early", {"rounds": 1}, [[0, 3, 5]] + [[]] * 4),
+        ("late", {}, [[]] * 4 + [[0, 3, 5]] * 2),
+        ("late", {"rounds": 1}, [[]] + [[0, 3, 5]] * 4),
         ("turns", {}, [[0, 5], [3], [0, 5], [3], [0, 5]]),
         ("turns", {"groups": 3}, [[0], [3], [5], [0], [3]]),
     ],
 )
-def test_attackers_flip_early_or_in_turns(name, options, wanted):
+def test_attackers_flip_early_late_or_in_turns(name, options, wanted):
     made = federation(name, **options)
     for t, attacking in enumerate(wanted):
         poisoned = [made.poisoned(peer, t).examples.y for peer in made.peers]
@@ -414,7 +440,12 @@ def test_attackers_flip_early_or_in_turns(name, options, wanted):
 
 @pytest.mark.parametrize(
     ("name", "option", "value"),
-    [("early", "rounds", 0), ("turns", "groups", 0), ("proximal", "mu", -1.0)],
+    [
+        ("early", "rounds", 0),
+        ("late", "rounds", 0),
+        ("turns", "groups", 0),
+        ("proximal", "mu", -1.0),
+    ],
 )
 def test_what_cannot_be_is_refused_when_the_attack_is_made(name, option, value):
     with pytest.raises(InputError, match=f"{option} must be .* not {value}"):
@@ -431,7 +462,7 @@ def test_the_table_says_what_every_attacker_knows():
     rows = [line.split("|")[1:4] for line in lines if line.startswith("| `")]
     told = {name: knows.strip() for names, _, knows in rows for name in names.split("`")[1::2]}
     assert told == {a.name: a.knows for a in OURS}
-    assert len(told) == 20
+    assert "partial" in told
 
 
 @pytest.mark.parametrize("name", [a.name for a in OURS])

@@ -11,15 +11,19 @@
 | `alie` | updates | attackers' updates | All-Acc, TE |
 | `ipm`, `mimic`, `min_max`, `min_sum` | updates | all updates | All-Acc, TE |
 | `sybil_noise` | updates | attackers' updates | Src-Acc, ASR |
-| `proximal`, `decoy`, `early`, `turns`, `noisy_neurons` | adaptive | own data | Src-Acc, ASR |
-| `rescaled_neurons` | adaptive | all updates | Src-Acc, ASR |
+| `proximal`, `decoy`, `early`, `late`, `turns` | adaptive | own data | Src-Acc, ASR |
+| `noisy_neurons`, `copied_row` | adaptive | own data | Src-Acc, ASR |
+| `rescaled_neurons`, `disguised_row` | adaptive | all updates | Src-Acc, ASR |
 
 Keeping a share of the true source labels, the first thing to try against LFighter, is `partial`.
 """
 
 from lff.beyond.attacks.adaptive import (
+    CopiedRow,
     Decoy,
+    DisguisedRow,
     Early,
+    Late,
     NoisyNeurons,
     Proximal,
     RescaledNeurons,
@@ -49,8 +53,11 @@ __all__ = [
     "IPM",
     "BadNets",
     "Boosted",
+    "CopiedRow",
     "Decoy",
+    "DisguisedRow",
     "Early",
+    "Late",
     "Mimic",
     "MinMax",
     "MinSum",

@@ -1,7 +1,9 @@
-"""Label flippers who know that LFighter (or its like) is there.
+"""Label flippers who know that LFighter, LabelAudit or their like is there.
 
-It looks at the two neurons of largest gradients, splits the peers by these gradients, and drops the
-smaller and denser part; once it has dropped the wrong one, that can last.
+LFighter looks at the two neurons of largest gradients, splits the peers by these gradients, and
+drops the smaller and denser part; once it has dropped the wrong one, that can last. LabelAudit
+learns from all peers what a class looks like, asks who pushes the source class's neuron away from
+that and the target class's towards it, and sums what each peer did over the rounds.
 """
 
 import torch
@@ -96,6 +98,40 @@ class Decoy(LabelFlipper):
         return with_output_layer(context, update, layer)
 
 
+@attack("copied_row", label="Copied row")
+class CopiedRow(LabelFlipper):
+    """Flipped labels, and the source class's neuron moves as the target class's does.
+
+    Between the two nothing is left to see of a flip (against LabelAudit).
+    """
+
+    def craft(self, update: Tensor, context: Context) -> Tensor:
+        """The target row's step in the place of the source row's."""
+        rows = relevant_neurons(context)
+        start = output_layer(context, context.global_weights.unsqueeze(0))[0]
+        layer = output_layer(context, update.unsqueeze(0))[0]
+        layer[rows[0]] = start[rows[0]] + layer[rows[-1]] - start[rows[-1]]
+        return with_output_layer(context, update, layer)
+
+
+@attack("disguised_row", label="Disguised row", knows="all updates")
+class DisguisedRow(LabelFlipper):
+    """Flipped labels, and the source class's neuron moves as the honest peers move the target's.
+
+    So the source class seems to look like the target class, and who is honest about that one seems
+    to flip (against LabelAudit).
+    """
+
+    def craft(self, update: Tensor, context: Context) -> Tensor:
+        """The honest peers' mean step of the target row in the place of the source row's."""
+        rows = relevant_neurons(context)
+        start = output_layer(context, context.global_weights.unsqueeze(0))[0]
+        layer = output_layer(context, update.unsqueeze(0))[0]
+        honest = output_layer(context, context.honest).mean(dim=0) - start
+        layer[rows[0]] = start[rows[0]] + honest[rows[-1]]
+        return with_output_layer(context, update, layer)
+
+
 def resized(vectors: Tensor, length: Tensor) -> Tensor:
     """Each row at its length; rows of zeros stay."""
     size = vectors.norm(dim=1)
@@ -115,6 +151,20 @@ class Early(LabelFlipper):
     def poison(self, data: Examples, context: Context) -> Examples:
         """Flipped in the first rounds, true from then on."""
         return super().poison(data, context) if context.round < self.rounds else data
+
+
+@attack("late", label="Late flip")
+class Late(LabelFlipper):
+    """True labels in the first rounds, which make a good record, and flipped ones from then on."""
+
+    def __init__(self, *, rounds: int = 4):
+        if rounds < 1:
+            raise InputError(f"rounds must be 1 or more, not {rounds!r}")
+        self.rounds = rounds
+
+    def poison(self, data: Examples, context: Context) -> Examples:
+        """True in the first rounds, flipped from then on."""
+        return data if context.round < self.rounds else super().poison(data, context)
 
 
 @attack("turns", label="Flip in turns")

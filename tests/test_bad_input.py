@@ -21,7 +21,7 @@ from lff.errors import InputError, RecordError
 from lff.experiments import records, sweep
 from lff.experiments.benchmarks import BENCHMARKS
 from lff.experiments.experiment import Experiment
-from lff.experiments.records import unpack
+from lff.experiments.records import decompressed
 from lff.experiments.scales import SCALES
 from lff.federation import Federation
 from lff.study.notebook import Parameters, parameters
@@ -417,7 +417,7 @@ def test_a_record_of_an_impossible_experiment_is_refused_by_name(
     setting, value, recorded, tmp_path
 ):
     record, packed = recorded
-    content = unpack(packed)
+    content = decompressed(packed)
     content["experiment"][setting] = value
     path = records.path_of(record.experiment, tmp_path)
     path.parent.mkdir()
@@ -439,7 +439,7 @@ def test_a_record_of_wrong_types_is_refused_by_name(wrong, recorded, tmp_path):
     record, packed = recorded
     path = records.path_of(record.experiment, tmp_path)
     path.parent.mkdir()
-    path.write_bytes(sealed(unpack(packed) | wrong))
+    path.write_bytes(sealed(decompressed(packed) | wrong))
     with pytest.raises(RecordError, match=path.name):
         records.load(path)
 

@@ -24,7 +24,7 @@ from lff.errors import InputError, RecordError
 from lff.experiments import records
 from lff.experiments import run as runs
 from lff.experiments.provenance import origin
-from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, unpack
+from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, decompressed
 from lff.experiments.sweep import deaf_to_interrupts
 from lff.federation import Federation
 from lff.study import frame, text
@@ -173,7 +173,7 @@ def test_a_checkpoint_cut_or_changed_anywhere_is_as_good_as_none(
 )
 def test_a_record_that_was_edited_is_refused_by_name_and_reason(edit, message, whole, tmp_path):
     path = records.path_of(whole.experiment, tmp_path / "whole")
-    content = unpack(path.read_bytes())
+    content = decompressed(path.read_bytes())
     edit(content)
     text = json.dumps(content)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -14,7 +14,7 @@ from lff import store as writing
 from lff.errors import RecordError
 from lff.experiments import records
 from lff.experiments.build import build, rounds_shown
-from lff.experiments.records import LARGEST, pack, unpack
+from lff.experiments.records import LARGEST, pack, decompressed
 from lff.metrics import PAPER_METRICS, coefficient_of_variation
 from lff.study.frame import SETTINGS
 
@@ -63,7 +63,7 @@ EDITS = [
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_record_edited_by_hand_is_refused_by_name(edit, record):
     path = records.path_of(record.experiment)
-    content = unpack(path.read_bytes())
+    content = decompressed(path.read_bytes())
     edit(content)
     path.write_bytes(pack(content))
     with pytest.raises(RecordError, match=path.name):
@@ -74,7 +74,7 @@ def test_a_record_edited_by_hand_is_refused_by_name(edit, record):
 def test_what_every_repetition_shares_has_a_checksum_of_its_own(edit, record):
     """A record edited by hand whose checksum of all it says was made to fit."""
     path = records.path_of(record.experiment)
-    content = unpack(path.read_bytes())
+    content = decompressed(path.read_bytes())
     edit(content)
     path.write_bytes(sealed(content))
     with pytest.raises(RecordError, match=path.name):
@@ -101,7 +101,7 @@ def test_a_broken_record_is_refused_by_name(content, record):
 ])  # fmt: skip
 def test_a_record_of_another_version_is_refused_by_its_numbers(change, record):
     path = records.path_of(record.experiment)
-    content = unpack(path.read_bytes())
+    content = decompressed(path.read_bytes())
     change(content)
     path.write_bytes(sealed(content))
     with pytest.raises(RecordError, match="this version reads 3 and 2; remove it"):
@@ -242,7 +242,7 @@ def informed(tiny):
 def test_every_field_of_a_record_is_on_the_page(made, request):
     record = request.getfixturevalue(made)
     page = (Path(__file__).parents[1] / "docs" / "records.md").read_text(encoding="utf-8")
-    content = unpack(records.path_of(record.experiment).read_bytes())
+    content = decompressed(records.path_of(record.experiment).read_bytes())
     assert ("knew" in content) == ("patched" in content["history"][0]) == (made == "informed")
     for name in (*content, *content["history"][0], *content["history"][0]["saw"]):
         assert f"`{name}`" in page, name
@@ -262,7 +262,7 @@ def test_a_record_tells_what_attackers_knew_and_vouches_for_it(informed):
     others = np.delete(patched, informed.experiment.target_class, axis=0)
     fooled = others[:, informed.experiment.target_class].sum() / others.sum()
     assert informed.history[0]["asr"] == pytest.approx(fooled)
-    content = unpack(path.read_bytes())
+    content = decompressed(path.read_bytes())
     for edited in (
         content | {"knew": "attackers' updates"},
         {k: content[k] for k in content if k != "knew"},

@@ -118,7 +118,7 @@ def load(path: Path) -> Record:
 def parse(packed: bytes, path: Path) -> Record:
     """The record that a file's bytes hold, checked as the one that belongs at this path."""
     try:
-        content = unpack(packed)
+        content = decompressed(packed)
         versions = content["schema"], content["arithmetic"]
         if versions != (SCHEMA, ARITHMETIC):
             raise RecordError(
@@ -201,7 +201,7 @@ def pack(content: dict[str, Any]) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
 
 
-def unpack(packed: bytes) -> dict[str, Any]:
+def decompressed(packed: bytes) -> dict[str, Any]:
     """The content of such a file."""
     with gzip.open(io.BytesIO(packed)) as file:
         text = file.read(LARGEST + 1)

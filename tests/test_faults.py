@@ -24,7 +24,7 @@ from lff.errors import InputError, RecordError
 from lff.experiments import records
 from lff.experiments import run as runs
 from lff.experiments.provenance import origin
-from lff.experiments.records import checkpoint_path, load_checkpoint, path_of, decompressed
+from lff.experiments.records import checkpoint_path, decompressed, load_checkpoint, path_of
 from lff.experiments.sweep import deaf_to_interrupts
 from lff.federation import Federation
 from lff.study import frame, text

@@ -14,7 +14,7 @@ from lff import store as writing
 from lff.errors import RecordError
 from lff.experiments import records
 from lff.experiments.build import build, rounds_shown
-from lff.experiments.records import LARGEST, pack, decompressed
+from lff.experiments.records import LARGEST, decompressed, pack
 from lff.metrics import PAPER_METRICS, coefficient_of_variation
 from lff.study.frame import SETTINGS
 

@@ -244,6 +244,8 @@ def test_workers_have_one_thread_and_the_users_settings_stay(workers):
         assert all("127.0.0.1" in address for address in client.nthreads())
         page = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.http_server.address)
         assert page == "127.0.0.1"
+        kept = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values()
+        assert min(map(int, kept)) > 2**20  # a step's memory is not given back in between
 
 
 def test_dask_is_heard_again_afterwards(monkeypatch):

@@ -51,6 +51,12 @@ PACKAGES = ("lff", "torch", "numpy", "scikit-learn")
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 1,  # a run is tried once more when its worker dies
     "distributed.scheduler.worker-ttl": None,  # a machine that slept is not a dead one
+    # Memory that a step gives back is kept for the next. By Dask's own settings a worker returns it
+    # to the system at once, and fetching it again takes as long as the step itself.
+    "distributed.nanny.pre-spawn-environ": {
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
+        **dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 1 << 30),
+    },
 }
 MACHINE = "lff-machine"  # under this a scheduler of ours says where its workers are
 

@@ -16,6 +16,12 @@ def test_the_page_names_all_that_is_public_and_nothing_else():
     assert len(named) == len(set(named))
 
 
+def test_what_a_defense_is_given_is_there():
+    given = re.findall(r"`updates\.(\w+)", PAGE)
+    assert len(given) >= 12
+    assert all(name in dir(lff.Updates) or name in lff.Updates.__annotations__ for name in given)
+
+
 def test_every_public_name_tells_what_it_is():
     for name in lff.__all__:
         assert inspect.getdoc(getattr(lff, name)), name

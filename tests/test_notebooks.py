@@ -22,7 +22,9 @@ from lff.study.notebook import Parameters, declared, in_every_seed, listed_runs,
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
     "00_tour", "01_method", "02_setup", "03_gradients", "04_pca", "05_robustness", "06_stability",
-    "07_runtime", "08_paper_vs_ours", "09_lock_on", "10_explorer", "13_a_defense_that_holds",
+    "07_runtime", "08_paper_vs_ours", "09_lock_on", "10_explorer",
+    "12_plain_mean",
+    "13_a_defense_that_holds",
 ]  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def cells(runs) -> set[tuple]:
 def test_lists_are_of_the_given_scale_and_seeds(name):
     runs = listed(name, scale="quick", seeds=[3, 4])
     further = {1, 2} if name == "09_lock_on" else set()  # a lock-on is a matter of the seed
-    assert runs or name in ("01_method", "02_setup")
+    assert runs or name in ("01_method", "02_setup", "12_plain_mean")  # the last shows `small`
     assert {(e.scale, e.seed) for e in runs} <= {("quick", s) for s in {3, 4} | further}
 
 

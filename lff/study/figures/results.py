@@ -8,6 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullLocator
 
 from lff.experiments.experiment import Experiment
@@ -155,6 +156,54 @@ def profiles(runs: pd.DataFrame, caption: str) -> Figure:
         ax.set_xlabel("Src-Acc, relative to FedAvg without attack (%)")
         if methods:
             figure.legend(loc="outside right upper")
+    return figure
+
+
+def attack_map(
+    cells: pd.DataFrame,
+    caption: str,
+    value: str,
+    colors: Sequence[str],
+    limits: tuple[float, float],
+) -> Figure:
+    """A number for each attack (row) and rule (column), in the order in which they come.
+
+    `cells` have the `attack`, its `family`, the `rule`, the `value` that is colored from the first
+    of the `colors` to the last between the `limits`, and the `text` that is written. Where they
+    say `aside`, the cell is hatched. A cell without a value was not run and stays gray.
+    """
+    order = {name: list(dict.fromkeys(cells[name])) for name in ("attack", "rule")}
+    at = cells.set_index(["attack", "rule"])
+    values, texts, aside = (
+        at[name].unstack("rule").reindex(order["attack"])[order["rule"]]
+        for name in (value, "text", "aside")
+    )
+    families = cells.drop_duplicates("attack")["family"].tolist()
+    with journal():
+        figure = new_figure(WIDTH, 0.19 * len(values) + 1.5, f"{caption}; gray: not run")
+        ax = figure.subplots()
+        ax.set_facecolor("0.88")
+        sns.heatmap(
+            values, annot=texts, fmt="", cmap=sns.blend_palette(list(colors), as_cmap=True),
+            vmin=limits[0], vmax=limits[1], cbar=False, linewidths=0.5, ax=ax,
+            annot_kws={"fontsize": 6.5},
+        )  # fmt: skip
+        for row, column in np.argwhere(aside.eq(True).to_numpy() & values.notna().to_numpy()):
+            ax.add_patch(
+                Rectangle((column, row), 1, 1, fill=False, hatch="////", linewidth=0, ec="0.8")
+            )
+        for family in dict.fromkeys(families):
+            first, number = families.index(family), families.count(family)
+            ax.axhline(first, color="k", linewidth=0.7, clip_on=False)
+            ax.text(len(order["rule"]) + 0.15, first + number / 2, family, va="center", fontsize=7)
+        ax.set_xlabel("rule", loc="left")
+        ax.set_ylabel("attack")
+        ax.tick_params(length=0)
+        ax.xaxis.tick_top()
+        ax.xaxis.set_label_position("top")
+        ax.set_xticks(ax.get_xticks(), order["rule"], rotation=60, ha="left", va="bottom")
+        ax.tick_params(axis="x", pad=-1)
+        ax.set_yticks(ax.get_yticks(), order["attack"], rotation=0)
     return figure
 
 

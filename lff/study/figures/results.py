@@ -190,7 +190,7 @@ def attack_map(
         )  # fmt: skip
         for row, column in np.argwhere(aside.eq(True).to_numpy() & values.notna().to_numpy()):
             ax.add_patch(
-                Rectangle((column, row), 1, 1, fill=False, hatch="////", linewidth=0, ec="0.8")
+                Rectangle((column, row), 1, 1, fill=False, hatch="//", linewidth=0, ec="0.75")
             )
         for family in dict.fromkeys(families):
             first, number = families.index(family), families.count(family)

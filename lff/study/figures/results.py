@@ -8,7 +8,6 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullLocator
 
 from lff.experiments.experiment import Experiment
@@ -169,16 +168,16 @@ def attack_map(
     """A number for each attack (row) and rule (column), in the order in which they come.
 
     `cells` have the `attack`, its `family`, the `rule`, the `value` that is colored from the first
-    of the `colors` to the last between the `limits`, and the `text` that is written. Where they
-    say `aside`, the cell is hatched. A cell without a value was not run and stays gray.
+    of the `colors` to the last between the `limits`, and the `text` that is written. An attack that
+    is set `aside` has its name in italics. A cell without a value was not run and stays gray.
     """
     order = {name: list(dict.fromkeys(cells[name])) for name in ("attack", "rule")}
     at = cells.set_index(["attack", "rule"])
-    values, texts, aside = (
-        at[name].unstack("rule").reindex(order["attack"])[order["rule"]]
-        for name in (value, "text", "aside")
+    values, texts = (
+        at[name].unstack("rule").reindex(order["attack"])[order["rule"]] for name in (value, "text")
     )
-    families = cells.drop_duplicates("attack")["family"].tolist()
+    of_attack = cells.drop_duplicates("attack")
+    families = of_attack["family"].tolist()
     with journal():
         figure = new_figure(WIDTH, 0.19 * len(values) + 1.5, f"{caption}; gray: not run")
         ax = figure.subplots()
@@ -188,10 +187,6 @@ def attack_map(
             vmin=limits[0], vmax=limits[1], cbar=False, linewidths=0.5, ax=ax,
             annot_kws={"fontsize": 6.5},
         )  # fmt: skip
-        for row, column in np.argwhere(aside.eq(True).to_numpy() & values.notna().to_numpy()):
-            ax.add_patch(
-                Rectangle((column, row), 1, 1, fill=False, hatch="//", linewidth=0, ec="0.75")
-            )
         for family in dict.fromkeys(families):
             first, number = families.index(family), families.count(family)
             ax.axhline(first, color="k", linewidth=0.7, clip_on=False)
@@ -204,6 +199,8 @@ def attack_map(
         ax.set_xticks(ax.get_xticks(), order["rule"], rotation=60, ha="left", va="bottom")
         ax.tick_params(axis="x", pad=-1)
         ax.set_yticks(ax.get_yticks(), order["attack"], rotation=0)
+        for label, aside in zip(ax.get_yticklabels(), of_attack["aside"], strict=True):
+            label.set_fontstyle("italic" if aside else "normal")
     return figure
 
 

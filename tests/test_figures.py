@@ -93,7 +93,29 @@ def draw_seeds():
     return figures.saved_and_lost(rounds, CAPTION, runs=last)
 
 
+def some_cells():
+    """Two attacks and a row without, two rules: one cell was not run, one attack is set aside."""
+    rows = [("", "no attack", False), ("labels", "Flip", False), ("updates", "Push", True)]
+    cells = [
+        {
+            "family": family,
+            "attack": attack,
+            "rule": rule,
+            "lost": i / 4,
+            "text": f"{i}",
+            "aside": a,
+        }
+        for i, ((family, attack, a), rule) in enumerate(product(rows, ("Median", "LFighter")))
+    ]
+    return pd.DataFrame(cells).assign(lost=lambda c: c["lost"].where(c["text"] != "3"))
+
+
+def draw_attacks():
+    return figures.attack_map(some_cells(), CAPTION, "lost", ["white", "black"], (0, 1))
+
+
 DRAWN = {
+    "attack_map": draw_attacks,
     "class_shares": lambda: figures.class_shares(some_counts(), CAPTION),
     "components": lambda: figures.components(some_points(), CAPTION),
     "components_extreme": lambda: figures.components_extreme(
@@ -378,6 +400,19 @@ def test_the_odd_peer_is_drawn_case_by_case():
     assert [ax.get_title() for ax in figure.axes if ax.get_title()] == [
         paper.ODD_ATTACKS, paper.EQUAL,
     ]  # fmt: skip
+
+
+def test_a_map_of_attacks_has_a_cell_for_each_in_the_order_given():
+    (ax,) = draw_attacks().axes
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["Median", "LFighter"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["no attack", "Flip", "Push"]
+    values = ax.collections[0].get_array().reshape(3, 2)
+    assert values.mask.tolist() == [[False, False], [False, True], [False, False]]  # not run
+    assert values.compressed().tolist() == [0, 0.25, 0.5, 1, 1.25]
+    numbers, families = ["0", "1", "2", "4", "5"], ["", "labels", "updates"]
+    assert [text.get_text() for text in ax.texts] == [*numbers, *families]
+    styles = [label.get_fontstyle() for label in ax.get_yticklabels()]
+    assert styles == ["normal", "normal", "italic"]  # the attack that is set aside
 
 
 def test_seeds_are_saved_or_lost_and_sorted_by_it():

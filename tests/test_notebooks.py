@@ -22,7 +22,7 @@ from lff.study.notebook import Parameters, declared, in_every_seed, listed_runs,
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = [
     "00_tour", "01_method", "02_setup", "03_gradients", "04_pca", "05_robustness", "06_stability",
-    "07_runtime", "08_paper_vs_ours", "09_lock_on", "10_explorer",
+    "07_runtime", "08_paper_vs_ours", "09_lock_on", "10_explorer", "11_attacks_and_defenses",
     "12_plain_mean",
     "13_a_defense_that_holds",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ The frame is what is saved as CSV beside the figure, so that it can always be re
 
 from lff.study.figures.results import (
     PANEL_ORDER,
+    attack_map,
     odd_peer,
     paper_against_ours,
     profiles,
@@ -17,6 +18,7 @@ from lff.study.figures.updates import class_shares, components, components_extre
 
 __all__ = [
     "PANEL_ORDER",
+    "attack_map",
     "class_shares",
     "components",
     "components_extreme",

@@ -158,6 +158,52 @@ def profiles(runs: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
+def attack_map(
+    cells: pd.DataFrame,
+    caption: str,
+    value: str,
+    colors: Sequence[str],
+    limits: tuple[float, float],
+) -> Figure:
+    """A number for each attack (row) and rule (column), in the order in which they come.
+
+    `cells` have the `attack`, its `family`, the `rule`, the `value` that is colored from the first
+    of the `colors` to the last between the `limits`, and the `text` that is written. An attack that
+    is set `aside` has its name in italics. A cell without a value was not run and stays gray.
+    """
+    order = {name: list(dict.fromkeys(cells[name])) for name in ("attack", "rule")}
+    at = cells.set_index(["attack", "rule"])
+    values, texts = (
+        at[name].unstack("rule").reindex(order["attack"])[order["rule"]] for name in (value, "text")
+    )
+    of_attack = cells.drop_duplicates("attack")
+    families = of_attack["family"].tolist()
+    with journal():
+        figure = new_figure(WIDTH, 0.19 * len(values) + 1.5, f"{caption}; gray: not run")
+        ax = figure.subplots()
+        ax.set_facecolor("0.88")
+        sns.heatmap(
+            values, annot=texts, fmt="", cmap=sns.blend_palette(list(colors), as_cmap=True),
+            vmin=limits[0], vmax=limits[1], cbar=False, linewidths=0.5, ax=ax,
+            annot_kws={"fontsize": 6.5},
+        )  # fmt: skip
+        for family in dict.fromkeys(families):
+            first, number = families.index(family), families.count(family)
+            ax.axhline(first, color="k", linewidth=0.7, clip_on=False)
+            ax.text(len(order["rule"]) + 0.15, first + number / 2, family, va="center", fontsize=7)
+        ax.set_xlabel("rule", loc="left")
+        ax.set_ylabel("attack")
+        ax.tick_params(length=0)
+        ax.xaxis.tick_top()
+        ax.xaxis.set_label_position("top")
+        ax.set_xticks(ax.get_xticks(), order["rule"], rotation=60, ha="left", va="bottom")
+        ax.tick_params(axis="x", pad=-1)
+        ax.set_yticks(ax.get_yticks(), order["attack"], rotation=0)
+        for label, aside in zip(ax.get_yticklabels(), of_attack["aside"], strict=True):
+            label.set_fontstyle("italic" if aside else "normal")
+    return figure
+
+
 def odd_peer(rounds: pd.DataFrame, caption: str) -> Figure:
     """FoolsGold on MNIST-iid: what one odd peer does to it, round by round.
 

@@ -227,14 +227,15 @@ def test_a_cluster_that_shares_its_neuron_with_a_larger_one_is_bad(attackers_fir
     assert sorted(saw["cluster_neurons"]) == [1, 1, 3]
 
 
-@pytest.mark.parametrize("order", [(6, 3, 2), (2, 6, 3), (3, 2, 6), (2, 3, 6)])
+@pytest.mark.parametrize("order", [(6, 4, 3), (3, 6, 4), (4, 3, 6), (3, 4, 6)])
 def test_both_of_two_smaller_clusters_are_bad(order):
     """Also in the orders in which the paper's loop, read to the letter, marks the last only."""
     groups = [holders(n, 1, feature=n, seed=n) for n in order]
     groups.append(holders(5, 4, feature=5, seed=5))
-    bad, _ = filter_extreme(torch.cat(groups))
+    bad, saw = filter_extreme(torch.cat(groups))
+    assert sorted(saw["cluster_neurons"]) == [1, 1, 1, 4]
     size = torch.tensor([n for n in (*order, 5) for _ in range(n)])
-    assert torch.equal(bad, (size == 2) | (size == 3))
+    assert torch.equal(bad, (size == 3) | (size == 4))
 
 
 def test_clusters_of_equal_size_are_both_kept():
@@ -267,6 +268,16 @@ def test_extreme_peers_are_clustered_on_their_own_two_neurons_only():
     assert len(saw["cluster_neurons"]) == 2
     two[:, 5, 3] = 20  # now it is the first, and its own class
     assert sorted(filter_extreme(torch.cat([one, two]))[1]["cluster_neurons"]) == [1, 5]
+
+
+def test_extreme_peers_are_clustered_on_both_of_their_neurons():
+    """Two groups are alike in neuron 1, and far apart in neuron 2, the second of both."""
+    one, two = holders(4, 1, feature=0), holders(3, 1, feature=0, seed=1)
+    two[:, 2, 0] -= 3
+    two[:, 2, 4] += 3
+    bad, saw = filter_extreme(torch.cat([one, two, holders(4, 3, feature=1)]))
+    assert sorted(saw["cluster_neurons"]) == [1, 1, 3]
+    assert rows(bad) == [4, 5, 6]
 
 
 @pytest.mark.parametrize("m", [1, 2])

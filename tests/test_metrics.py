@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from lff.metrics import (
+    METRICS,
     PAPER_METRICS,
     Evaluation,
     averaged_rounds,
@@ -17,6 +18,7 @@ from lff.metrics import (
     last_rounds,
     loss_function,
     lost,
+    metric,
     outputs_of,
     predictions,
 )
@@ -31,6 +33,7 @@ def test_many_classes_by_hand():
     metrics = evaluate(outputs, labels, source_class=2, target_class=0)
     right = [True, False, False, False, True, True, False]
     error = sum(math.log(2) if r else math.log(4) for r in right) / 7
+    assert metrics.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [2, 1, 1]]
     assert metrics.test_error == pytest.approx(error, rel=1e-6)
     assert metrics.all_acc == pytest.approx(3 / 7)
     assert metrics.src_acc == pytest.approx(1 / 4)
@@ -47,6 +50,7 @@ def test_a_single_logit_by_hand():
     for z, y in zip(outputs.tolist(), labels.tolist(), strict=True):
         p = 1 / (1 + math.exp(-z))
         error -= math.log(p if y else 1 - p) / 6
+    assert metrics.confusion.tolist() == [[1, 1], [2, 2]]
     assert metrics.test_error == pytest.approx(error, rel=1e-6)
     assert metrics.all_acc == pytest.approx(3 / 6)
     assert metrics.src_acc == pytest.approx(2 / 4)
@@ -81,6 +85,26 @@ def test_the_asr_of_a_trigger_is_of_patched_examples_of_other_classes():
     evaluation = Evaluation(torch.eye(3).long(), 0.0, 0, 1, patched)
     assert evaluation.asr == pytest.approx(5 / 9)
     assert evaluation.src_acc == 1
+
+
+def test_the_worst_class_is_among_those_with_examples():
+    """Classes 0, 1 and 3 are right in 3 of 4, 1 of 4 and 1 of 1; of class 2 there is none."""
+    confusion = torch.tensor([[3, 1, 0, 0], [2, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]])
+    evaluation = Evaluation(confusion, 0.0, source_class=0, target_class=1)
+    assert METRICS["worst_class_acc"].create()(evaluation) == 0.25
+
+
+def test_a_metric_is_shown_by_its_label_or_else_its_name():
+    metric("labelled", label="A label")(len)
+    metric("bare")(len)
+    assert [METRICS.label(name) for name in ("labelled", "bare")] == ["A label", "bare"]
+
+
+def test_an_evaluation_equals_itself_only():
+    """Tensors are not equal or unequal as a whole."""
+    one, two = (Evaluation(torch.eye(2), 0.1, 0, 1) for _ in range(2))
+    assert one == one
+    assert one != two
 
 
 def test_the_loss_follows_the_number_of_output_neurons():
@@ -125,6 +149,15 @@ def test_short_runs_average_an_even_number_of_rounds_and_at_least_four():
         assert averaged_rounds(rounds) <= averaged_rounds(rounds + 1)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "averaged"),
+    [(1, 1), (3, 3), (8, 4), (16, 4), (17, 6), (24, 6), (25, 8), (32, 8), (33, 10), (100, 10)],
+)
+def test_a_quarter_of_a_short_run_is_averaged(rounds, averaged):
+    """Rounded up, and then up to an even number: a quarter of 17 is 5, and 6 are averaged."""
+    assert averaged_rounds(rounds) == averaged
+
+
 @pytest.mark.parametrize("rounds", [4, 7, 12, 16, 21, 60, 200])
 def test_a_swing_of_two_rounds_is_averaged_out(rounds):
     swing = [0.0, 1.0] * rounds
@@ -140,6 +173,7 @@ def test_a_swing_of_two_rounds_is_averaged_out(rounds):
         (0.475, 0.95, 10, False),
         (0.1, 0.39, 10, None),  # below 0.1 + 0.9 / 3
         (0.1, 0.41, 10, True),
+        (0.2, 0.5, 4, True),  # just 1/4 + 3/4 / 3
         (0.3, 0.65, 2, None),  # below 0.5 + 0.5 / 3
         (0.3, 0.68, 2, True),
         (0.9, 0.68, 2, False),

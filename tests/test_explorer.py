@@ -51,6 +51,7 @@ def test_the_slider_moves_the_picture(lab, tmp_path):
         page.set_default_timeout(240_000)
         page.goto(lab)
         page.locator(".jp-Notebook h1").first.wait_for()  # its name also stands in a hidden list
+        page.get_by_text("| Idle").first.wait_for()  # before, nothing runs
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         image = page.locator("img.widget-image")

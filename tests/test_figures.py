@@ -14,7 +14,9 @@ from matplotlib.text import Text
 import lff
 from lff.experiments.scales import PAPER_DEFENSES
 from lff.study import comparison, figures, paper
-from lff.study.figures.style import METHODS, look
+from lff.study.figures import updates
+from lff.study.figures.results import CASES as odd_cases
+from lff.study.figures.style import FATE, METHODS, OTHERS, RIGHT, THEIRS, WHO, WRONG, look
 
 CAPTION = "Scale smoke; data: made up"
 STRANGER = "zeno"  # a defense that is not registered
@@ -80,13 +82,14 @@ def some_foolsgold(cases=(paper.ODD_ATTACKS, paper.EQUAL)):
     )  # fmt: skip
 
 
-def draw_seeds():
-    """LFighter saves seed 0, dropping all attackers, and loses seed 1, dropping honest peers."""
+def draw_seeds(*further):
+    """LFighter loses seed 0, dropping honest peers, and saves seed 1, dropping all attackers."""
     rounds = pd.concat(
         [
             *[rounds_of("mnist-mild", "fedavg", 0.0, s, src_acc=[0.5, 0.9]) for s in (0, 1)],
-            rounds_of(seed=0, src_acc=[0.5, 0.9], dropped=[(0, 0), (4, 0)]),
-            rounds_of(seed=1, src_acc=[0.5, 0.0], dropped=[(0, 0), (0, 3)]),
+            rounds_of(seed=0, src_acc=[0.5, 0.0], dropped=[(0, 0), (0, 3)]),
+            rounds_of(seed=1, src_acc=[0.5, 0.9], dropped=[(0, 0), (4, 0)]),
+            *further,
         ]
     )
     last = rounds[rounds["round"] == 1]
@@ -171,6 +174,10 @@ def test_a_long_caption_stays_within_the_figure(dpi):
     assert box.x1 <= page.x1
 
 
+def caption_of(figure):
+    return " ".join(figure.get_supxlabel().split())
+
+
 def panel_of(figure, title):
     return next(ax for ax in figure.axes if ax.get_title() == title)
 
@@ -221,6 +228,22 @@ def test_a_ratio_that_was_not_run_is_a_gap_and_says_so():
     assert np.isnan(line.get_ydata()).tolist() == [True, False, True]
     assert [t.get_position()[0] for t in median.texts if t.get_text() == "not run"] == [0, 20]
     assert [t.get_text() for t in lfighter.texts] == ["not run"]  # once for the whole panel
+
+
+def test_the_papers_methods_without_a_panel_are_named():
+    given = runs(("imdb", "median", 0.0, 0), ("imdb", "lfighter", 0.0, 0))
+    asked = figures.robustness(given, CAPTION, ["median", "lfighter"])
+    assert "not asked for: FedAvg, TMean, MKrum, FGold; RMedian has no panel" in caption_of(asked)
+    everything = figures.robustness(some_runs(benchmarks=("mine",)), CAPTION)
+    assert caption_of(everything).endswith("TE: test error")
+
+
+def test_the_marks_sizes_of_ratios_are_told():
+    figure = figures.paper_against_ours(some_comparison(), CAPTION)
+    sizes = figure.legends[1]
+    assert [text.get_text() for text in sizes.get_texts()] == ["no attackers", "20%", "50%"]
+    areas = [handle.get_sizes()[0] for handle in sizes.legend_handles]
+    assert areas == sorted(set(areas))
 
 
 def test_methods_look_the_same_everywhere_and_different_from_each_other():
@@ -305,7 +328,10 @@ def test_extreme_tells_source_target_and_attackers_from_the_rest():
     points = some_points(["relevant neurons"])
     figure = figures.components_extreme(points, CAPTION)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["other classes", "class 1 (target)", "class 7 (source)", "attackers"]
+    assert labels == [
+        "honest, other classes", "honest, class 1 (target)", "honest, class 7 (source)",
+        "attackers, class 7",
+    ]  # fmt: skip
     numbers = [len(dots.get_offsets()) for dots in figure.axes[0].collections[:4]]
     assert numbers == [27, 3, 4, 6]  # four peers of each class, attackers of classes 0 to 5
 
@@ -318,8 +344,26 @@ def test_class_shares_are_sorted_by_the_source_class_with_the_attackers_marked()
     assert panel.get_yticklabels()[7].get_fontweight() == "bold"
 
 
-def test_every_attacked_run_is_a_line_of_rounds_and_gaps_are_hatched():
-    """MNIST-iid catches all attackers from the third round on; IMDB has nothing to name."""
+def test_class_shares_have_one_scale_and_say_how_many_attack():
+    counts = some_counts()
+    counts.loc[counts["distribution"] == "MNIST-Mild", "examples"] *= 4
+    figure = figures.class_shares(counts, CAPTION)
+    assert {ax.collections[0].get_clim() for ax in figure.axes[:2]} == {(0, 156)}
+    assert len(figure.axes) == 3  # two panels and one color bar
+    assert caption_of(figure).endswith("1 in MNIST-iid, 1 in MNIST-Mild")
+
+
+def test_a_color_says_who_and_no_method_has_one_of_them():
+    assert not set(WHO.values()) & {style["color"] for style in (*METHODS.values(), *OTHERS)}
+    assert not {*FATE.values()} & {style["marker"] for style in METHODS.values()} - {"o"}
+    looks = {bad: color for bad, (_, _, color) in updates.UPDATES.items()}
+    assert looks == {False: WHO["honest peer"], True: WHO["attacker"]}
+    assert odd_cases[paper.ODD_ATTACKS] == WHO["attacker"]
+    assert odd_cases[paper.ODD_HONEST] == WHO["honest peer"]
+
+
+def test_every_attacked_run_is_a_line_of_rounds_and_dark_where_it_is_wrong():
+    """MNIST-iid catches all attackers from the third round on; IMDB has no class to see."""
     named = {"distribution": "mild", "neurons": [7, 3]}
     rows = [(0, 0), (0, 0), (4, 1), (4, 1)]
     given = pd.concat(
@@ -334,21 +378,30 @@ def test_every_attacked_run_is_a_line_of_rounds_and_gaps_are_hatched():
     )
     asked = lff.grid(["mnist-iid"], ["lfighter"], [0, 50], scale="smoke")
     figure = figures.dropped_by_round(given, CAPTION, asked)
-    attackers, honest, named, _, _, imdb_named = figure.axes[:6]
+    attackers, honest, unseen, _, _, imdb_unseen = figure.axes[:6]
+    assert attackers.get_title() == "attackers kept"
     cells = attackers.collections[0].get_array().reshape(3, 4)
-    assert cells[0].tolist() == [0, 0, 100, 100]
+    assert cells[0].tolist() == [100, 100, 0, 0]
     assert np.ma.getmaskarray(cells[2]).all()  # 50% was not run
     shown = honest.collections[0].get_array().reshape(3, 4)
     assert shown[1].tolist() == pytest.approx([0, 0, 100 / 6, 100 / 6])
-    assert named.collections[0].get_array().reshape(3, 4)[0].tolist() == [50] * 4  # one of two
-    assert np.ma.getmaskarray(imdb_named.collections[0].get_array()).all()
+    assert unseen.collections[0].get_array().reshape(3, 4)[0].tolist() == [50] * 4  # one of two
+    assert np.ma.getmaskarray(imdb_unseen.collections[0].get_array()).all()
+    assert caption_of(figure).endswith("hatched: not run or no class to see")
+    worst = [ax.collections[0].cmap(1.0) for ax in (attackers, honest)]
+    assert worst == [mpl.colors.to_rgba(WHO[who]) for who in ("attacker", "honest peer")]
+    assert all(ax.collections[0].cmap(0.0) == (1, 1, 1, 1) for ax in figure.axes[:6])
     labels = [label.get_text() for label in attackers.get_yticklabels()]
     assert labels == ["40%, seed 0", "40%, seed 1", "50%, seed 0"]
+    assert min(label.get_fontsize() for label in attackers.get_yticklabels()) >= 6
+    all_seen = figures.dropped_by_round(given[given["benchmark"] == "mnist-iid"], CAPTION)
+    assert "hatched" not in caption_of(all_seen)
     only_asked = figures.dropped_by_round(given[:0], CAPTION, asked)
-    assert len(only_asked.axes) == 4  # three panels and the color bar
+    assert len(only_asked.axes) == 6  # three panels, each with its color bar
+    assert caption_of(only_asked).endswith("hatched: not run")
     nothing = figures.dropped_by_round(given[:0], CAPTION)
     assert not nothing.axes
-    assert "no attacked run of LFighter" in nothing.get_supxlabel()
+    assert "no attacked run of LFighter" in caption_of(nothing)
 
 
 def test_ranges_of_seeds_are_drawn_beside_the_papers_numbers():
@@ -365,10 +418,10 @@ def test_ranges_of_seeds_are_drawn_beside_the_papers_numbers():
     middle = 100 * (here["src_acc_ours"] - here["src_acc_paper"]).median()
     told = f"median difference {middle:+.0f}".replace("-", "\N{MINUS SIGN}")
     assert panel.get_title().endswith(told)
-    assert "36 of 108 cells" in figure.get_supxlabel()
+    assert "36 of 108 cells" in caption_of(figure)
     assert not any(ax.get_title().startswith("CIFAR10") for ax in figure.axes)  # none was run
     table[[name for name in table if "ours" in name]] = np.nan
-    assert "none of 108 cells" in figures.paper_against_ours(table, CAPTION).get_supxlabel()
+    assert "none of 108 cells" in caption_of(figures.paper_against_ours(table, CAPTION))
 
 
 def test_a_profile_is_of_the_cells_that_all_methods_share():
@@ -380,7 +433,7 @@ def test_a_profile_is_of_the_cells_that_all_methods_share():
         src_acc=[0.9, 0.9, 0.0, 0.0, 0.9, 0.45, 0.9],
     )
     figure = figures.profiles(given, CAPTION)
-    assert "4 attacked runs of 1 cell" in figure.get_supxlabel()  # 50% has FedAvg alone
+    assert caption_of(figure).endswith("4 attacked runs of 1 cell")  # 50% has FedAvg alone
     (median,) = (line for line in figure.axes[0].lines if line.get_label() == "Median")
     share = dict(zip(median.get_xdata(), median.get_ydata(), strict=True))
     assert (share[0], share[50], share[100]) == (100, 100, 50)
@@ -389,14 +442,37 @@ def test_a_profile_is_of_the_cells_that_all_methods_share():
     assert not nothing.axes[0].get_legend()
 
 
+def test_the_band_of_one_cell_does_not_reach_the_top_where_a_run_was_lost():
+    rows = [("mnist-iid", "fedavg", 0.0, s) for s in range(10)]
+    rows += [("mnist-iid", "median", 30.0, s) for s in range(10)]
+    figure = figures.profiles(runs(*rows, src_acc=[0.9] * 19 + [0.0]), CAPTION)
+    assert caption_of(figure).endswith("Clopper and Pearson at each point")
+    (band,) = figure.axes[0].collections
+    edges = band.get_paths()[0].vertices
+    at_half = edges[np.isclose(edges[:, 0], 50)][:, 1]
+    assert sorted(set(at_half.round(1))) == [55.5, 99.7]  # of 9 in 10
+    rows += [("imdb", "fedavg", 0.0, s) for s in range(3)]
+    rows += [("imdb", "median", 30.0, s) for s in range(3)]
+    two = figures.profiles(runs(*rows, src_acc=0.9), CAPTION)
+    assert caption_of(two).endswith("bootstrap within the cells")
+
+
 def test_the_odd_peer_is_drawn_case_by_case():
     figure = figures.odd_peer(some_foolsgold(), CAPTION)
-    weight = next(ax for ax in figure.axes if "last peer" in ax.get_ylabel())
-    shares = sorted({round(y) for line in weight.lines for y in line.get_ydata()})
-    assert shares == [11, 53]  # 1 of 9, 9 of 17
-    crosses = [line for ax in figure.axes for line in ax.lines if line.get_marker() == "x"]
-    released = paper.released_foolsgold()[paper.ODD_ATTACKS]["src_acc"]
-    assert any(list(line.get_ydata()) == released for line in crosses)
+    src_acc, weighing, weight = figure.axes[:3]
+    assert "odd peer" in weight.get_ylabel()
+    for case, share in ((paper.ODD_ATTACKS, 100 * 9 / 17), (paper.EQUAL, 100 / 9)):
+        own = [line for line in weight.lines if line.get_color() == odd_cases[case]]
+        shares = [list(line.get_ydata()) for line in own if len(line.get_ydata())]
+        assert shares == [pytest.approx([share] * 2)] * 2
+    assert [ax.get_ylim() for ax in (src_acc, weighing, weight)] == [(-3, 103)] * 3
+    seeds = [line for line in src_acc.lines if line.get_linestyle() == "-"]
+    assert len(seeds) == 4  # two of each case, none of them a mean
+    assert "7 peers with any weight are the 6 honest peers and the odd attacker" in caption_of(
+        figure
+    )
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "last" not in texts
     assert [ax.get_title() for ax in figure.axes if ax.get_title()] == [
         paper.ODD_ATTACKS, paper.EQUAL,
     ]  # fmt: skip
@@ -415,10 +491,49 @@ def test_a_map_of_attacks_has_a_cell_for_each_in_the_order_given():
     assert styles == ["normal", "normal", "italic"]  # the attack that is set aside
 
 
-def test_seeds_are_saved_or_lost_and_sorted_by_it():
-    figure = draw_seeds()
+def test_the_authors_program_is_drawn_also_where_no_run_of_ours_is():
+    figure = figures.odd_peer(some_foolsgold([paper.ODD_ATTACKS]), CAPTION)
+    pluses = [line for line in figure.axes[0].lines if line.get_marker() == THEIRS]
+    drawn = {line.get_color(): list(line.get_ydata()) for line in pluses}
+    released = paper.released_foolsgold()
+    assert drawn == {odd_cases[case]: released[case]["src_acc"] for case in released}
+    assert max(drawn[odd_cases[paper.EQUAL]]) == 77
+    (legend, *_) = (sub.legends[0] for sub in figure.subfigs)
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == ["odd peer attacks", *(f"the authors' program, {case}" for case in released)]
+
+
+def test_colors_of_pairs_do_not_depend_on_the_case():
+    panels = figures.odd_peer(some_foolsgold(), CAPTION).axes[3:]
+    colors = [[line.get_color() for line in panel.lines] for panel in panels]
+    assert colors == [[WHO["honest peer"]] * 2 + ["0.4"] * 2] * 2
+
+
+def test_lost_seeds_are_strong_and_stand_below_the_saved():
+    attacked = [rounds_of("mnist-mild", "fedavg", 40.0, 0, src_acc=[0.5, 0.3])]
+    figure = draw_seeds(*attacked)
     curves, strips = figure.axes[:2]
     assert curves.get_title() == "class lost in 1 of 2 seeds"
     cells = strips.collections[0].get_array().reshape(2, 2)
     assert cells.tolist() == [[0, 100], [0, -50]]  # 4 of 4 attackers; 3 of 6 honest peers
-    assert [label.get_text() for label in strips.get_yticklabels()] == ["0", "1"]
+    assert [label.get_text() for label in strips.get_yticklabels()] == ["1", "0"]
+    assert [label.get_color() == WRONG for label in strips.get_yticklabels()] == [False, True]
+    assert strips.lines[0].get_ydata() == [1, 1]  # the line between saved and lost
+    drawn = {line.get_label(): line for line in curves.lines if line.get_label()[0] != "_"}
+    assert list(drawn) == [
+        "LFighter, class saved", "LFighter, class lost", "FedAvg, same attack", "FedAvg, no attack",
+    ]  # fmt: skip
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(drawn)
+    assert drawn["LFighter, class lost"].get_ydata() == pytest.approx([50, 0])
+    assert drawn["LFighter, class lost"].get_color() == WRONG
+    assert drawn["LFighter, class saved"].get_color() == RIGHT
+    assert drawn["FedAvg, same attack"].get_ydata() == pytest.approx([50, 30])
+    told = "2 of LFighter, of FedAvg 2 without attack and 1 under the same attack"
+    assert told in caption_of(figure)
+
+
+def test_an_attack_without_a_run_of_fedavg_is_not_in_the_legend():
+    figure = draw_seeds()
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "FedAvg, same attack" not in labels
+    assert "none recorded under the same attack" in caption_of(figure)

@@ -181,9 +181,18 @@ def test_a_profile_falls_and_lies_in_its_band(groups):
     assert (profile["share"] <= profile["high"] + 1e-12).all()
 
 
-def test_the_band_of_one_stratum_is_binomial():
-    """Resampling ten runs of which four reach tau counts Binomial(10, 0.4)."""
+def test_the_band_of_one_stratum_is_clopper_and_pearsons():
+    """Each end of the interval leaves four of ten, or what is farther from it, 2.5%."""
     table = scores(a=[1.0] * 4 + [0.0] * 6)
+    row = statistics.performance_profile(table, [0.5], rng()).iloc[0]
+    assert binom.sf(3, 10, row["low"]) == pytest.approx(0.025)
+    assert binom.cdf(4, 10, row["high"]) == pytest.approx(0.025)
+
+
+def test_the_band_of_two_equal_strata_is_binomial():
+    """Resampling twice five runs of which two reach tau counts Binomial(10, 0.4)."""
+    half = [1.0] * 2 + [0.0] * 3
+    table = scores(a=half, b=half)
     row = statistics.performance_profile(table, [0.5], rng(), resamples=50_000).iloc[0]
     assert [row["low"], row["high"]] == pytest.approx(list(binom.ppf([0.025, 0.975], 10, 0.4) / 10))
 

@@ -113,6 +113,7 @@ def test_a_caption_says_how_much_of_what_was_asked_for_is_there():
     assert told.endswith("; 3 of 4 runs (75%), the others not run")
     assert text.caption(there, "smoke", asked[:3]).endswith("; 3 runs")
     assert text.caption(there[:0], "smoke", asked) == "Scale smoke; none of 4 runs is recorded"
+    assert text.caption(there[:0], "smoke") == "Scale smoke; no run is recorded"
 
 
 def test_a_look_inside_a_round_is_described():

@@ -1,7 +1,7 @@
 """Whom LFighter dropped, round by round, and whether it locked on.
 
-The paper reports none of this. A round is *wrong* if of the honest peers a larger share was dropped
-than of the attackers, worse than at random. A run that is wrong to the end has *locked on*.
+The paper reports none of this. A round is *wrong* if LFighter drops more than one peer and a larger
+share of the honest peers than of the attackers. A run that is wrong to the end has *locked on*.
 All functions take the frame of rounds (`lff.study.frame.rounds`) and leave other methods out.
 """
 
@@ -22,13 +22,13 @@ ENDS = (NEVER, RECOVERED, AT_TIMES, LOCKED)
 def filtered(rounds: pd.DataFrame, defense: str = LFIGHTER) -> pd.DataFrame:
     """The rounds of LFighter (or of another rule that sees the same), with what the filter did.
 
-    `attackers_dropped` and `honest_dropped` are shares of those present. `alone`: one peer only was
-    dropped. Alone in her cluster she has an inverse density of 0, so Procedure 1 drops her whoever
-    she is, and nobody else. `wrong`: a larger share of the honest peers was dropped than of the
-    attackers, and not one peer alone. `named`: how many of source and target class are among the
-    two neurons it looked at. `distribution_found`: whether it found the right kind (1 or 0). The
-    last two are missing where there is nothing to choose (one or two output neurons), `named` also
-    in Extreme, where neurons are chosen per peer, and where nobody attacks.
+    `attackers_dropped` and `honest_dropped` are shares of those present. `alone`: one peer only
+    was dropped. Alone in her cluster she has an inverse density of 0, so Procedure 1 drops her
+    whoever she is, and nobody else. `wrong`: more than one peer was dropped, and a larger share of
+    the honest peers than of the attackers. `named`: how many of source and target class are among
+    the two neurons it looked at. `distribution_found`: whether it found the right kind (1 or 0).
+    The last two are missing where there is nothing to choose (one or two output neurons), `named`
+    also in Extreme, where neurons are chosen per peer, and where nobody attacks.
     """
     ours = rounds[rounds["defense"] == defense]
     attackers, honest = ours["true_positives"], ours["false_positives"]

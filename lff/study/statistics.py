@@ -152,8 +152,9 @@ def performance_profile(
     The score distribution of Agarwal et al. (2021), "Deep RL at the edge of the statistical
     precipice": every benchmark and ratio (their task) weighs the same, whatever its number of
     seeds. They count runs above tau; here a score is cut at 1, so that a run which lost nothing
-    counts at tau = 1. The band is a percentile bootstrap within the tasks; it is missing where one
-    has fewer than `FEWEST` runs.
+    counts at tau = 1. The band is a percentile bootstrap within the tasks, of a single task the
+    interval of Clopper and Pearson at each tau (a bootstrap reaches 1 though a run was lost). It is
+    missing where a task has fewer than `FEWEST` runs.
     """
     tasks = runs.dropna(subset="kept").groupby(["benchmark", "attackers"])["kept"]
     reached = [task.to_numpy(dtype=float)[:, None] >= np.asarray(taus) for _, task in tasks]
@@ -161,7 +162,12 @@ def performance_profile(
     table["tau"] = np.asarray(taus, dtype=float)
     if reached:
         table["share"] = np.mean([task.mean(axis=0) for task in reached], axis=0)
-    if reached and min(map(len, reached)) >= FEWEST:
+    if not reached or min(map(len, reached)) < FEWEST:
+        return table
+    if len(reached) == 1:
+        ends = [clopper_pearson(int(k), len(reached[0])) for k in reached[0].sum(axis=0)]
+        table[["low", "high"]] = np.array(ends)
+    else:
         again = np.zeros((resamples, len(taus)))
         for task in reached:
             drawn = generator.integers(len(task), size=(resamples, len(task)))

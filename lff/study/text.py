@@ -29,7 +29,8 @@ def caption(frame: pd.DataFrame, scale: str, asked: Collection[Experiment] | Non
     """
     wanted = len({e.id for e in asked or ()})
     if frame.empty:
-        return f"Scale {scale}; none of {wanted} runs is recorded"
+        none = f"none of {wanted} runs" if wanted else "no run"
+        return f"Scale {scale}; {none} is recorded"
     runs = frame["id"].nunique()
     number = f"{runs} run{'s' if runs > 1 else ''}"
     if wanted > runs:

@@ -1,6 +1,7 @@
 """What became of the runs: robustness, running time, and the paper's numbers against ours."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 from lff.experiments.experiment import Experiment
+from lff.experiments.scales import PAPER_DEFENSES
 from lff.study import paper, statistics
 from lff.study.figures import style
 from lff.study.figures.style import (
@@ -28,10 +30,26 @@ PANEL_ORDER = ("fedavg", "median", "trimmed_mean", "multi_krum", "foolsgold", "l
 RATES: dict[str, Look] = {
     "all_acc": {"label": "All-Acc", "color": style.GRAY, "marker": "s", "linestyle": ":"},
     "src_acc": {"label": "Src-Acc", "color": style.BLUE, "marker": "o", "linestyle": "-"},
-    "asr": {"label": "ASR", "color": style.RED, "marker": "X", "linestyle": "--"},
+    "asr": {"label": "ASR", "color": style.RED, "marker": "v", "linestyle": "--"},
 }
 TE: Look = {"color": style.BLACK, "marker": "^", "linestyle": "-"}
 ORACLE: Look = {"label": "Src-Acc of the oracle", "color": style.GREEN, "linestyle": ":"}
+
+# The odd peer's cases, colored by who she is, and pairs of peers.
+CASES = {
+    paper.ODD_ATTACKS: style.RED,
+    paper.ODD_HONEST: style.BLUE,
+    paper.ODD_IN_PEACE: style.SKY,
+    paper.EQUAL: style.BLACK,
+    paper.EQUAL_IN_PEACE: style.GRAY,
+}
+PAIRS: dict[str, Look] = {
+    "attacker-attacker": {"label": "two attackers", "color": style.RED},
+    "honest-honest": {"label": "two honest peers", "color": style.BLUE},
+    "attacker-honest": {"label": "attacker and honest peer", "color": "0.4", "linestyle": "--"},
+    "attacker-last": {"label": "attacker and odd peer", "color": style.RED, "linestyle": ":"},
+    "honest-last": {"label": "honest and odd peer", "color": style.BLUE, "linestyle": ":"},
+}
 
 
 def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None = None) -> Figure:
@@ -40,10 +58,12 @@ def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None =
     `runs` are those of one benchmark. A dot is a seed, lines go through the medians. Src-Acc of
     FedAvg without attack is the wide gray line; that of the oracle, which drops exactly the
     attackers, is dotted, where it was run. A ratio that other methods were run at, or a method
-    of `methods` without a run, is left empty and says so.
+    of `methods` without a run, is left empty and says so; the caption names the paper's methods
+    that have no panel.
     """
-    there = set(runs["defense"])
+    there, absent = set(runs["defense"]), "not asked for"
     if methods is None:
+        absent = "not run"
         others = defenses_in_order(there - {*PANEL_ORDER, "oracle"})
         methods = [*(m for m in PANEL_ORDER if m in there), *others]
     ratios = np.array(sorted(runs["attackers"].unique()), dtype=float)
@@ -53,8 +73,13 @@ def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None =
     columns = min(3, len(methods))
     rows = -(-len(methods) // columns)
     with journal():
-        note = "; dots: seeds, lines: their median" if runs["seed"].nunique() > 1 else ""
-        figure = new_figure(WIDTH, 2.35 * rows + 0.75, caption + note)
+        note = "; marks: seeds, lines: their median" if runs["seed"].nunique() > 1 else ""
+        note += "; All-Acc stands left of its ratio and ASR right of it; TE: test error"
+        without = [m for m in PAPER_DEFENSES if m not in methods]
+        told = [defense_label(m) for m in without if m in PANEL_ORDER]
+        note += f"; {absent}: {', '.join(told)}" if told else ""
+        note += "; RMedian has no panel, as in the paper" if "repeated_median" in without else ""
+        figure = new_figure(WIDTH, 2.35 * rows + 0.85, caption + note)
         grid = figure.subplots(
             2 * rows, columns, squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1] * rows
         )
@@ -74,7 +99,7 @@ def robustness(runs: pd.DataFrame, caption: str, methods: Sequence[str] | None =
                 error.tick_params(labelbottom=True)
             if i % columns == 0:
                 rates.set_ylabel("percent")
-                error.set_ylabel("TE")
+                error.set_ylabel("TE\n(log scale)")
         shown = [*RATES.values(), {"label": "Src-Acc of FedAvg without attack", **REFERENCE}]
         shown += [ORACLE] if "oracle" in there else []
         handles = [Line2D([], [], markersize=4, **look) for look in shown]
@@ -125,7 +150,7 @@ def profiles(runs: pd.DataFrame, caption: str) -> Figure:
     What is kept is Src-Acc relative to FedAvg's without attack with the same seed, at most all of
     it (`lff.study.statistics.performance_profile`). Methods are compared on the same cells: those
     benchmarks and ratios at which most methods were run. A band is a 95% interval, where each cell
-    has three seeds or more.
+    has three seeds or more, and the caption names its kind.
     """
     cells = ["benchmark", "attackers"]
     kept = statistics.against_unattacked(runs).dropna(subset="kept")
@@ -134,16 +159,23 @@ def profiles(runs: pd.DataFrame, caption: str) -> Figure:
     kept = kept[compared == compared.max()]
     methods = defenses_in_order(kept["defense"])
     taus = np.linspace(0, 1, 201).tolist()
+    curves = {
+        method: statistics.performance_profile(own, taus, np.random.default_rng(0))
+        for method in methods
+        for own in [kept[kept["defense"] == method]]
+    }
+    banded = any(curve["low"].notna().any() for curve in curves.values())
     with journal():
         number = kept.groupby(cells).ngroups
         counted = f"{len(kept)} attacked runs of {number} cell{'s' * (number != 1)}"
-        figure = new_figure(0.62 * WIDTH, 2.9, f"{caption}; profiles over {counted}")
+        kind = "bootstrap within the cells" if number > 1 else "Clopper and Pearson at each point"
+        note = f"; profiles over {counted}"
+        note += f"; bands: 95% intervals, {kind}" if banded else ""
+        figure = new_figure(0.72 * WIDTH, 3.1, caption + note)
         ax = figure.subplots()
         ax.axvline(50, color=style.GRAY, linewidth=0.8, linestyle=":")
-        ax.text(49, 3, "lost", ha="right", fontsize=7, color="0.35")
-        for method in methods:
-            own = kept[kept["defense"] == method]
-            curve = statistics.performance_profile(own, taus, np.random.default_rng(0))
+        ax.text(49, 3, "\N{LEFTWARDS ARROW} lost", ha="right", fontsize=7, color="0.35")
+        for method, curve in curves.items():
             look = ORACLE if method == "oracle" else style.look(method, methods)
             color, line = look["color"], look.get("linestyle", "-")
             x, share = 100 * curve["tau"], 100 * curve["share"]
@@ -207,66 +239,73 @@ def attack_map(
 def odd_peer(rounds: pd.DataFrame, caption: str) -> Figure:
     """FoolsGold on MNIST-iid: what one odd peer does to it, round by round.
 
-    `rounds` are those of runs with the hook `similarities`, and their `case`: who the last peer is.
-    Above: Src-Acc, the peers that have any weight, and the last peer's share of it; a line is a
-    seed. Crosses are the authors' own program (`lff.study.paper`). Below, in the same
-    cases: the mean cosine of what FoolsGold remembers of two peers.
+    `rounds` are those of runs with the hook `similarities`, and their `case`: who the odd peer is.
+    Above: Src-Acc, the peers that have any weight, and the odd peer's share of it. Pluses are the
+    authors' own program (`lff.study.paper`), also where no run of ours is recorded. Below, in the
+    same cases: the mean cosine of what FoolsGold remembers of two peers. A line is a seed.
     """
     weights = [np.array(w, dtype=float) for w in rounds["weights_by_peer"]]
     shown = rounds.assign(
-        round=rounds["round"] + 1,
         src_acc=100 * rounds["src_acc"],
         weighing=[(w > 0).sum() for w in weights],
-        last=[100 * w[-1] / w.sum() for w in weights],
+        odd=[100 * w[-1] / w.sum() for w in weights],
     )
-    cases = list(shown["case"].unique())
-    palette = dict(zip(cases, sns.color_palette("colorblind", len(cases)), strict=True))
-    above = {
-        "src_acc": "Src-Acc (%)",
-        "weighing": "peers with any weight",
-        "last": "last peer's weight (%)",
-    }
+    cases = [case for case in CASES if case in set(rounds["case"])]
+    released = paper.released_foolsgold()
+    ratios = ", ".join(f"{ratio:g}%" for ratio in sorted({*rounds["attackers"]} - {0}))
+    note = (f"; {ratios} attackers" if ratios else "") + "; a line is a seed"
+    if paper.ODD_ATTACKS in cases:
+        honest = rounds[rounds["case"] == paper.ODD_ATTACKS]["present_honest"].iloc[0]
+        note += f"; {honest + 1:.0f} peers with any weight are the {honest:.0f} honest peers and "
+        note += "the odd attacker"
+    if any(case in cases for case in (paper.EQUAL, paper.EQUAL_IN_PEACE)):
+        note += "; in equal shares the 'odd peer' is the one in her place, who is not odd"
     with journal():
-        note = "; a line is a seed, crosses: the authors' own program, 40% attackers"
-        figure = new_figure(WIDTH, 4.6, caption + note)
+        figure = new_figure(WIDTH, 5.0, caption + note)
         top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[1.15, 1]))
+        above = {"src_acc": "Src-Acc (%)", "weighing": "peers with any weight"}
+        above["odd"] = "odd peer's weight (% of all)"
         for ax, (column, label) in zip(top.subplots(1, 3), above.items(), strict=True):
-            sns.lineplot(
-                shown, x="round", y=column, hue="case", units="id", estimator=None, ax=ax,
-                palette=palette, legend=column == "src_acc", linewidth=1, alpha=0.8,
-            )  # fmt: skip
-            for case, released in paper.released_foolsgold().items():
-                if case in cases and column in released:
-                    numbers = released[column]
-                    ax.plot(range(1, len(numbers) + 1), numbers, "x", color=palette[case], ms=4)
-            ax.set_ylabel(label)
+            for case in cases:
+                _seeds(ax, shown[shown["case"] == case], column, color=CASES[case])
+            for case, theirs in released.items():
+                numbers = theirs.get(column, [])
+                ax.plot(range(1, len(numbers) + 1), numbers, style.THEIRS, color=CASES[case], ms=5)
+            ax.set(ylabel=label, ylim=(-3, 103))
             round_axis(ax)
-        legend = top.axes[0].get_legend()
-        handles, labels = legend.legend_handles, [text.get_text() for text in legend.texts]
-        legend.remove()
-        top.legend(handles, labels, loc="outside upper center", ncols=2)
-        found = pd.DataFrame(list(shown["noted"].map(lambda noted: noted["similarities"])))
-        pairs = found.assign(case=shown["case"].to_numpy(), round=shown["round"].to_numpy())
-        long = pairs.melt(["case", "round"], var_name="pair", value_name="cosine").dropna()
+        handles = [Line2D([], [], color=CASES[case], label=case) for case in cases]
+        for case in released:
+            label = f"the authors' program, {case}"
+            mark: Look = {"marker": style.THEIRS, "linestyle": "", "markersize": 5, "label": label}
+            handles.append(Line2D([], [], color=CASES[case], **mark))
+        top.legend(handles=handles, loc="outside upper center", ncols=3)
         panels = bottom.subplots(1, len(cases), sharey=True, squeeze=False)[0]
         for ax, case in zip(panels, cases, strict=True):
-            sns.lineplot(
-                long[long["case"] == case], x="round", y="cosine", hue="pair", style="pair",
-                hue_order=list(found), style_order=list(found), errorbar=None, ax=ax,
-                legend=case == cases[0], linewidth=1,
-            )  # fmt: skip
-            ax.set_title(case, fontsize=7)
-            ax.set_ylabel("mean cosine")
+            here = shown[shown["case"] == case]
+            found = pd.DataFrame([noted["similarities"] for noted in here["noted"]], here.index)
+            for pair, look in PAIRS.items():
+                if pair in found:
+                    _seeds(ax, here.assign(cosine=found[pair]), "cosine", **look)
+            ax.set_title(case, fontsize=7, color=CASES[case])
             round_axis(ax)
-        bottom.axes[0].legend(title=None, fontsize=6)
+        panels[0].set_ylabel("mean cosine")
+        noted = {pair for noted in shown["noted"] for pair in noted["similarities"]}
+        drawn = [Line2D([], [], **PAIRS[pair]) for pair in PAIRS if pair in noted]
+        bottom.legend(handles=drawn, loc="outside upper center", ncols=3)
     return figure
+
+
+def _seeds(ax: Axes, rounds: pd.DataFrame, column: str, **look: Any) -> None:
+    """One thin line per run."""
+    for _, own in rounds.groupby("id"):
+        ax.plot(own["round"] + 1, own[column], linewidth=1, alpha=0.8, **look)
 
 
 def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) -> Figure:
     """Seconds of aggregation over all rounds of a run, one panel per benchmark.
 
-    A dot is a seed, the mean over its attacker ratios; the line is their range. What was `asked`
-    for and not run says so.
+    A dot is a seed, the mean over its attacker ratios; the gray line is their range. What was
+    `asked` for and not run says so.
     """
     wanted = {*zip(runs["benchmark"], runs["defense"], strict=True)}
     wanted |= {(e.benchmark, e.defense) for e in asked}
@@ -278,7 +317,8 @@ def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) 
     columns = min(3, len(benchmarks))
     rows = -(-len(benchmarks) // columns)
     with journal():
-        note = "; dots: seeds, each the mean over its attacker ratios"
+        note = "; a dot is a seed, the mean over its attacker ratios; bars: from the quickest seed "
+        note += "to the slowest; the runs shared their machine with others"
         figure = new_figure(WIDTH, (0.16 * len(methods) + 0.6) * rows + 0.5, caption + note)
         axes = style.panels(figure, len(benchmarks), columns)
         for ax, benchmark in zip(axes, benchmarks, strict=True):
@@ -286,7 +326,7 @@ def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) 
             ax.set_xscale("log")
             sns.stripplot(
                 here, x="aggregation_seconds", y="defense", hue="defense", order=methods, ax=ax,
-                palette=palette, hue_order=methods, legend=False, jitter=False, size=4, alpha=0.8,
+                palette=palette, hue_order=methods, legend=False, jitter=False, size=4, alpha=0.7,
             )  # fmt: skip
             ends = here.groupby("defense")["aggregation_seconds"].agg(["min", "max"])
             ends = ends.reindex(methods)
@@ -301,7 +341,8 @@ def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) 
                 row = methods.index(method)
                 not_run(ax, 0.02, row, transform=ax.get_yaxis_transform(), va="center")
             ax.set_yticks(range(len(methods)), [defense_label(method) for method in methods])
-            ax.set(title=benchmark_label(benchmark), ylabel="", xlabel="seconds of aggregation")
+            ax.set(title=benchmark_label(benchmark), ylabel="")
+            ax.set_xlabel("aggregation, seconds\nover all rounds")
             ax.grid(axis="x", color="0.92", linewidth=0.6)
             ax.set_axisbelow(True)
     return figure
@@ -310,15 +351,15 @@ def runtime(runs: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()) 
 def paper_against_ours(table: pd.DataFrame, caption: str) -> Figure:
     """Src-Acc and ASR as the paper reports them (x) and as we find them (y); equal on the diagonal.
 
-    `table` is `lff.study.comparison.compare` of both, as fractions. Larger markers are larger
-    attacker ratios; lines are the range of the seeds. Cells without a run are left out, and
+    `table` is `lff.study.comparison.compare` of both, as fractions. The larger a mark, the larger
+    the attacker ratio; lines are the range of the seeds. Cells without a run are left out, and
     benchmarks without any.
     """
     rates = {"src_acc": "Src-Acc", "asr": "ASR"}
     benchmarks = benchmarks_in_order(table[table["src_acc_ours"].notna()]["benchmark"])
     methods = defenses_in_order(table["defense"])
     number = int(table["src_acc_ours"].notna().sum())
-    note = f"; {number} of {len(table)} cells that the paper shows; larger markers: more attackers"
+    note = f"; {number} of {len(table)} cells that the paper shows; lines: range of the seeds"
     if not benchmarks:
         return new_figure(WIDTH, 0.5, f"{caption}; none of {len(table)} cells was run")
     with journal():
@@ -343,6 +384,9 @@ def paper_against_ours(table: pd.DataFrame, caption: str) -> Figure:
             for m in methods
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=7, handlelength=1)
+        sizes = {"no attackers": 0, "20%": 20, "50%": 50}
+        marks = [axes[0, 0].scatter([], [], s=_size(r), color=style.GRAY) for r in sizes.values()]
+        figure.legend(marks, [*sizes], loc="outside lower right", ncols=3, handlelength=1)
     return figure
 
 
@@ -350,5 +394,9 @@ def _points(ax: Axes, cells: pd.DataFrame, metric: str, look: Look) -> None:
     x = 100 * cells[f"{metric}_paper"]
     mean, low, high = (100 * cells[f"{metric}_ours{part}"] for part in ("", " low", " high"))
     ax.vlines(x, low, high, color=look["color"], alpha=0.5, linewidth=0.8)
-    sizes = 6 + 0.8 * cells["attackers"]
-    ax.scatter(x, mean, s=sizes, alpha=0.7, linewidths=0, clip_on=False, **look)
+    ax.scatter(x, mean, s=_size(cells["attackers"]), alpha=0.7, linewidths=0, clip_on=False, **look)
+
+
+def _size(ratio: Any) -> Any:
+    """The area of a mark: the larger, the more attackers."""
+    return 6 + 0.8 * ratio

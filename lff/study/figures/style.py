@@ -12,25 +12,33 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's palette, told apart by readers with any color vision, with a darker yellow.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, BROWN = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#8A7A00", "#0072B2", "#D55E00", "#CC79A7",
+    "#7B3F00",
 )  # fmt: skip
 GRAY = "0.6"
+
+# The signs of all figures. A color says who, and no method has one of the two; a mark says what
+# became of her. Where decisions are colored, the right ones are muted and the wrong ones strong.
+WHO = {"attacker": RED, "honest peer": BLUE}
+FATE = {"kept": "o", "dropped": "X"}
+THEIRS = "+"  # the authors' own program
+RIGHT, WRONG = "#6FA998", "#882255"
 Look = dict[str, Any]  # of a curve or its markers, as keyword arguments of matplotlib
 REFERENCE: Look = {"color": "0.75", "linewidth": 2.5, "zorder": 0}  # FedAvg without attack
 WIDTH = 7.0  # inches: the text width of a two-column page
 
 METHODS: dict[str, Look] = {
-    "fedavg": {"color": BLACK, "marker": "o"},
+    "fedavg": {"color": "0.45", "marker": "o"},
     "median": {"color": SKY, "marker": "s"},
     "repeated_median": {"color": YELLOW, "marker": "D"},
     "trimmed_mean": {"color": GREEN, "marker": "^"},
     "multi_krum": {"color": ORANGE, "marker": "v"},
-    "foolsgold": {"color": PURPLE, "marker": "P"},
-    "lfighter": {"color": RED, "marker": "*"},
+    "foolsgold": {"color": PURPLE, "marker": "p"},
+    "lfighter": {"color": BLACK, "marker": "*"},
 }
 OTHERS: tuple[Look, ...] = (
-    {"color": BLUE, "marker": "X"},
+    {"color": BROWN, "marker": "h"},
     {"color": GREEN, "marker": "<"},
     {"color": PURPLE, "marker": ">"},
 )

@@ -6,15 +6,21 @@ from typing import Any
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from lff.experiments.experiment import Experiment
 from lff.study import lockon, statistics
 from lff.study.figures.style import (
+    BLUE,
     GRAY,
+    METHODS,
+    RED,
     REFERENCE,
+    RIGHT,
     WIDTH,
+    WRONG,
+    Look,
     journal,
     look,
     new_figure,
@@ -23,10 +29,10 @@ from lff.study.figures.style import (
 )
 from lff.study.frame import benchmark_label, benchmarks_in_order, defense_label, defenses_in_order
 
-DROPPED = {
-    "attackers_dropped": "attackers dropped",
-    "honest_dropped": "honest peers dropped",
-    "named": "attacked classes named",
+MISTAKES = {
+    "attackers_kept": ("attackers kept", RED),
+    "honest_dropped": ("honest peers dropped", BLUE),
+    "unseen": ("attacked classes unseen", "0.1"),
 }
 
 
@@ -118,13 +124,16 @@ def _curves(ax: Axes, rounds: pd.DataFrame, **line: Any) -> None:
 def dropped_by_round(
     rounds: pd.DataFrame, caption: str, asked: Iterable[Experiment] = ()
 ) -> Figure:
-    """Every attacked run of LFighter as one line of rounds, dark where much was dropped or named.
+    """Every attacked run of LFighter as one line of rounds; what is wrong is dark.
 
-    Lines of one benchmark are sorted by attacker ratio and seed. A run that was `asked` for and is
-    missing, and what cannot be (nothing to name), is hatched.
+    Wrong are attackers who are kept, honest peers who are dropped, and those of source and target
+    class that are not among the two neurons it looked at. Lines of one benchmark are sorted by
+    attacker ratio and seed. A run that was `asked` for and is missing is hatched, and so is what
+    cannot be (no class to see).
     """
     seen = lockon.filtered(rounds[rounds["attackers"] > 0])
-    seen = seen.assign(named=seen["named"] / 2)
+    seen["attackers_kept"] = 1 - seen["attackers_dropped"]
+    seen["unseen"] = 1 - seen["named"] / 2
     key = ["benchmark", "attackers", "seed", "id"]
     runs = {*seen[key].itertuples(index=False, name=None)}
     runs |= {
@@ -134,89 +143,114 @@ def dropped_by_round(
     }
     benchmarks = benchmarks_in_order(run[0] for run in runs)
     lines = {b: sorted(run for run in runs if run[0] == b) for b in benchmarks}
-    heights = [max(0.3, 0.1 * len(lines[b])) for b in benchmarks]
+    heights = [max(0.3, 0.115 * len(lines[b])) for b in benchmarks]
+    gaps = ["not run"] * (len(runs) > seen["id"].nunique())
+    gaps += ["no class to see"] * bool(seen["unseen"].isna().any())
     with journal():
         if not benchmarks:
             return new_figure(WIDTH, 0.5, f"{caption}; no attacked run of LFighter was asked for")
-        note = "; one line per attacker ratio and seed; hatched: not run, or nothing to name"
-        figure = new_figure(WIDTH, sum(heights) + 0.45 * len(benchmarks) + 0.7, caption + note)
+        note = "; a line is a run, dark is wrong; unseen: not among the two neurons that LFighter "
+        note += "looked at"
+        note += f"; hatched: {' or '.join(gaps)}" if gaps else ""
+        figure = new_figure(WIDTH, sum(heights) + 0.45 * len(benchmarks) + 1.1, caption + note)
         axes = figure.subplots(len(benchmarks), 3, squeeze=False, height_ratios=heights)
         for row, benchmark in zip(axes, benchmarks, strict=True):
             here = seen[seen["benchmark"] == benchmark]
             shown = range(int(here["round"].max()) + 1 if len(here) else 1)
-            for ax, column in zip(row, DROPPED, strict=True):
+            for ax, (column, (_, color)) in zip(row, MISTAKES.items(), strict=True):
                 wide = 100 * here.pivot(index=key, columns="round", values=column)
                 wide = wide.reindex(pd.MultiIndex.from_tuples(lines[benchmark]), columns=shown)
-                _map_of_rounds(ax, wide, labels=ax is row[0])
+                _map_of_rounds(ax, wide, color, labels=ax is row[0])
             row[0].set_ylabel(benchmark_label(benchmark), rotation=0, ha="right", va="center")
-        for ax, title in zip(axes[0], DROPPED.values(), strict=True):
+        for ax, (title, _) in zip(axes[0], MISTAKES.values(), strict=True):
             ax.set_title(title)
-        for ax in axes[-1]:
+        for column, ax in zip(axes.T, axes[-1], strict=True):
             ax.set_xlabel("round")
-        shrink = min(1, 1.6 / len(benchmarks))
-        figure.colorbar(axes[0, 0].collections[0], ax=axes, label="percent", shrink=shrink)
+            bar = figure.colorbar(ax.collections[0], ax=list(column), location="bottom", shrink=0.6)
+            bar.set_label("percent")
     return figure
 
 
 def saved_and_lost(rounds: pd.DataFrame, caption: str, runs: pd.DataFrame) -> Figure:
     """LFighter in every seed of one benchmark and ratio: Src-Acc, and whom it dropped.
 
-    `rounds` are those of its attacked runs, and of FedAvg without attack, the gray lines; `runs`
-    say which of them lost the class.
-    A seed is red if it lost the source class. Its row on the right is blue where a larger share
-    of the attackers was dropped than of the honest peers, red where it was the other way round.
+    `rounds` are those of its attacked runs, and of FedAvg in the same seeds, without attack (wide
+    and gray) and under the same attack (dashed); `runs` say which seeds lost the source class.
+    Those are strong, and below the line on the right, where a cell is muted if a larger share of
+    the attackers was dropped than of the honest peers, and strong if it was the other way round.
     """
+    ours = (rounds["defense"] == lockon.LFIGHTER) & (rounds["attackers"] > 0)
+    fedavg, calm = rounds["defense"] == "fedavg", rounds["attackers"] == 0
     judged = statistics.against_unattacked(runs[runs["id"].isin(rounds["id"])])
     lost = judged[judged["defense"] == lockon.LFIGHTER].set_index("seed")["lost"].fillna(False)
-    seen = lockon.filtered(rounds[rounds["attackers"] > 0])
-    reference = rounds[(rounds["defense"] == "fedavg") & (rounds["attackers"] == 0)]
-    ours = rounds[(rounds["defense"] == lockon.LFIGHTER) & (rounds["attackers"] > 0)]
-    order = sorted(lost.index, key=lambda seed: (lost[seed], seed))
-    red, *_, blue = sns.color_palette("RdBu", 9)
+    order, gone = sorted(lost.index, key=lambda seed: (lost[seed], seed)), lost.index[lost]
+    thin: Look = {"color": RIGHT, "linewidth": 1.1}
+    thick: Look = {"color": WRONG, "linewidth": 1.8, "zorder": 4}
+    dashed: Look = {"color": METHODS["fedavg"]["color"], "linestyle": "--", "linewidth": 1.1}
+    kinds = {
+        "LFighter, class saved": (ours & ~rounds["seed"].isin(gone), thin),
+        "LFighter, class lost": (ours & rounds["seed"].isin(gone), thick),
+        "FedAvg, same attack": (fedavg & ~calm, dashed),
+        "FedAvg, no attack": (fedavg & calm, REFERENCE | {"linewidth": 2}),
+    }
+    seeds = rounds[fedavg].groupby("attackers")["seed"].nunique().to_dict()
+    note = f"; {rounds[ours]['attackers'].iloc[0]:g}% attackers; a line is a seed: "
+    note += f"{len(lost)} of LFighter, of FedAvg {seeds.pop(0, 0)} without "
+    note += f"attack and {sum(seeds.values()) or 'none recorded'} under the same attack"
     with journal():
-        figure = new_figure(WIDTH, max(2.4, 0.11 * len(order) + 1.1), caption)
+        figure = new_figure(WIDTH, max(3.0, 0.12 * len(order) + 1.3), caption + note)
         curves, strips = figure.subplots(1, 2, width_ratios=[1, 1.25])
-        _curves(curves, reference, **REFERENCE)
-        for is_lost, color in ((False, blue), (True, red)):
-            here = ours[ours["seed"].map(lost) == is_lost]
-            for _, own in here.groupby("seed"):
-                curves.plot(own["round"] + 1, 100 * own["src_acc"], color=color, linewidth=0.9)
-        shown = {"saved": blue, "lost": red}
-        handles = [Line2D([], [], color=color, label=name) for name, color in shown.items()]
-        handles += [Line2D([], [], label="FedAvg, no attack", **REFERENCE)]
-        curves.legend(handles=handles, loc="center right", bbox_to_anchor=(1, 0.4))
+        for name, (those, line) in kinds.items():
+            for number, (_, own) in enumerate(rounds[those].groupby("seed")):
+                label = "" if number else name
+                curves.plot(own["round"] + 1, 100 * own["src_acc"], label=label, **line)
+        figure.legend(loc="outside upper center", ncols=4)
         curves.set(ylabel="Src-Acc (%)", ylim=(-3, 103))
-        curves.set_title(f"class lost in {int(lost.sum())} of {len(lost)} seeds")
+        curves.set_title(f"class lost in {len(gone)} of {len(lost)} seeds")
         round_axis(curves)
-        seen = seen.assign(right=100 * (seen["attackers_dropped"] - seen["honest_dropped"]))
-        wide = seen.pivot(index="seed", columns="round", values="right").loc[order]
-        wide.columns = wide.columns + 1
-        label = {"label": "% of attackers dropped\nminus % of honest peers"}
-        sns.heatmap(
-            wide, cmap="RdBu", vmin=-100, vmax=100, ax=strips, cbar_kws=label, yticklabels=True,
-            rasterized=True,
-        )  # fmt: skip
-        strips.set(xlabel="round", ylabel="seed", title="whom it dropped")
-        strips.tick_params(length=0, labelsize=6, rotation=0)
+        _strips(strips, rounds[ours], order, len(gone))
     return figure
 
 
-def _map_of_rounds(ax: Axes, wide: pd.DataFrame, *, labels: bool) -> None:
+def _strips(ax: Axes, ours: pd.DataFrame, order: list[int], lost: int) -> None:
+    """Seeds x rounds: of the attackers a larger share was dropped, or of the honest peers.
+
+    The last seeds of the `order` are those that `lost` the class.
+    """
+    seen = lockon.filtered(ours)
+    seen = seen.assign(right=100 * (seen["attackers_dropped"] - seen["honest_dropped"]))
+    wide = seen.pivot(index="seed", columns="round", values="right").loc[order]
+    wide.columns = wide.columns + 1
+    colors = LinearSegmentedColormap.from_list("", [WRONG, "w", RIGHT])
+    label = {"label": "% of attackers dropped\nminus % of honest peers"}
+    sns.heatmap(
+        wide, cmap=colors, vmin=-100, vmax=100, ax=ax, cbar_kws=label, yticklabels=True,
+        rasterized=True,
+    )  # fmt: skip
+    title = "whom LFighter dropped"
+    ax.set(xlabel="round", ylabel="seed", title=title + "; lost seeds at the bottom" * bool(lost))
+    ax.tick_params(length=0, labelsize=6.5, rotation=0)
+    ax.axhline(len(order) - lost, color="black", linewidth=1)
+    for name in ax.get_yticklabels()[len(order) - lost :]:
+        name.set(color=WRONG, fontweight="bold")
+
+
+def _map_of_rounds(ax: Axes, wide: pd.DataFrame, color: str, *, labels: bool) -> None:
     """Runs x rounds; each row named by its ratio and seed, with a line between ratios."""
     names = [f"{ratio:g}%, seed {seed}" for _, ratio, seed, _ in wide.index] if labels else False
     ax.patch.set(hatch="////", facecolor="white", edgecolor="0.75")
     every = max(1, -(-wide.shape[1] // 8))
     ticks = [str(t + 1) if t % every == 0 else "" for t in wide.columns]
     sns.heatmap(
-        wide, mask=wide.isna().to_numpy(), cmap="Blues", vmin=0, vmax=100, cbar=False, ax=ax,
-        xticklabels=ticks, yticklabels=names, rasterized=True,
+        wide, mask=wide.isna().to_numpy(), cmap=LinearSegmentedColormap.from_list("", ["w", color]),
+        vmin=0, vmax=100, cbar=False, ax=ax, xticklabels=ticks, yticklabels=names, rasterized=True,
     )  # fmt: skip
     ratios = wide.index.get_level_values(1)
     for i in range(1, len(ratios)):
         if ratios[i] != ratios[i - 1]:
             ax.axhline(i, color="black", linewidth=0.4)
     ax.tick_params(axis="x", length=0, labelsize=6, rotation=0)
-    ax.tick_params(axis="y", length=0, labelsize=4.5, rotation=0)
+    ax.tick_params(axis="y", length=0, labelsize=6, rotation=0)
     ax.set(xlabel="", ylabel="")
     for spine in ax.spines.values():
         spine.set(visible=True, linewidth=0.5)

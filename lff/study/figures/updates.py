@@ -4,26 +4,31 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lff.study.figures.style import BLUE, GRAY, ORANGE, RED, WIDTH, journal, new_figure
+from lff.study.figures.style import BLUE, GRAY, RED, SKY, WIDTH, journal, new_figure
 
-UPDATES = {False: ("good update", "o", BLUE), True: ("bad update", "X", RED)}
+UPDATES = {False: ("good update", "o", BLUE), True: ("bad update", "o", RED)}
 
 
 def class_shares(counts: pd.DataFrame, caption: str) -> Figure:
     """How many examples of each class each peer holds, one panel per distribution.
 
     `counts` is `lff.study.tables.class_counts` of one seed. Peers are sorted by how many examples
-    of the source class they hold; attackers are marked above.
+    of the source class they hold; attackers are marked above. One scale of colors, of square roots,
+    serves all panels.
     """
     names = list(counts["distribution"].unique())
     with journal():
         note = "; peers sorted by their examples of the source class (bold)"
-        marked = "; triangles: attackers" if counts["attacker"].any() else ""
+        attack = counts[counts["attacker"]].groupby("distribution", sort=False)["peer"].nunique()
+        told = ", ".join(f"{number} in {name}" for name, number in attack.items())
+        marked = f"; triangles: the attackers, {told}" if told else ""
         figure = new_figure(WIDTH, 1.35 * len(names) + 0.5, caption + note + marked)
         axes = figure.subplots(len(names), squeeze=False)[:, 0]
+        colors = PowerNorm(0.5, vmin=0, vmax=counts["examples"].max())
         for ax, name in zip(axes, names, strict=True):
             here = counts[counts["distribution"] == name]
             held = here.pivot(index="class", columns="peer", values="examples")
@@ -31,10 +36,9 @@ def class_shares(counts: pd.DataFrame, caption: str) -> Figure:
             classes = list(here["class"].unique())
             by = pd.DataFrame({"source": -held.loc[source], "most": held.idxmax()})
             peers = by.sort_values(["source", "most"], kind="stable").index
-            label = {"label": "examples"}
             table = held.loc[classes, peers]
             sns.heatmap(
-                table, ax=ax, cmap="Blues", vmin=0, cbar_kws=label, xticklabels=False,
+                table, ax=ax, cmap="Greys", norm=colors, cbar=False, xticklabels=False,
                 yticklabels=True, rasterized=True,
             )  # fmt: skip
             attackers = set(here.loc[here["attacker"], "peer"])
@@ -45,6 +49,8 @@ def class_shares(counts: pd.DataFrame, caption: str) -> Figure:
             ax.tick_params(axis="y", length=0, labelsize=5.5, rotation=0)
             ax.get_yticklabels()[classes.index(source)].set_fontweight("bold")
         axes[-1].set_xlabel("peers")
+        bar = figure.colorbar(axes[0].collections[0], ax=list(axes), aspect=25, shrink=0.7)
+        bar.set_label("examples (square-root scale)")
     return figure
 
 
@@ -88,10 +94,10 @@ def components_extreme(points: pd.DataFrame, caption: str) -> Figure:
     source, target = points["source_class"].iloc[0], points["target_class"].iloc[0]
     held, good = points["class_held"], ~points["bad"]
     groups = {
-        "other classes": (points[good & ~held.isin([source, target])], GRAY, "o"),
-        f"class {target} (target)": (points[good & (held == target)], ORANGE, "s"),
-        f"class {source} (source)": (points[good & (held == source)], BLUE, "D"),
-        "attackers": (points[points["bad"]], RED, "X"),
+        "honest, other classes": (points[good & ~held.isin([source, target])], GRAY, "o"),
+        f"honest, class {target} (target)": (points[good & (held == target)], SKY, "s"),
+        f"honest, class {source} (source)": (points[good & (held == source)], BLUE, "D"),
+        f"attackers, class {source}": (points[points["bad"]], RED, "D"),
     }
     with journal():
         figure = new_figure(WIDTH, 3.2, caption)
@@ -99,7 +105,7 @@ def components_extreme(points: pd.DataFrame, caption: str) -> Figure:
         for ax in (whole, close):
             for label, (group, color, marker) in groups.items():
                 _scatter(ax, group, color, marker, label)
-        others = groups["other classes"][0][["pc1", "pc2"]].to_numpy()
+        others = groups["honest, other classes"][0][["pc1", "pc2"]].to_numpy()
         _frame(whole, points, points[["pc1", "pc2"]].to_numpy())
         center, reach = _frame(close, points, others if len(others) else np.zeros((1, 2)))
         whole.indicate_inset((*(center - reach), 2 * reach, 2 * reach))

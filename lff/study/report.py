@@ -40,17 +40,18 @@ td, th { padding: .2em .7em; text-align: right; border: none; border-bottom: 1px
 
 
 LEAD = (
-    "Peers train one model with a server; attackers among them relabel their examples of one "
-    "class as another; LFighter drops whom the gradients of two output neurons give away. "
-    "Does it defend? This page is of the runs recorded at scale {scale}."
+    "Peers train one model together, and a server averages their updates. Attackers among them "
+    "relabel their examples of one class as another. LFighter divides the peers into two clusters "
+    "by their gradients of two output neurons, and drops the cluster that looks like the "
+    "attackers. Does it defend? This page is of the runs recorded at scale {scale}."
 )
 
 # What the page opens with, by the names under which notebooks saved it, and what is said of it.
 FIRST = {
-    "saved_and_lost": "LFighter on MNIST-Mild at 40% attackers. Blue: it dropped attackers. Red: "
-    "honest peers instead; if to the end, the attacked class is lost.",
+    "saved_and_lost": "LFighter on MNIST-Mild at 40% attackers. Green: it dropped attackers. Dark "
+    "red: honest peers instead; if to the end, the attacked class is lost.",
     "profiles": "The share of attacked runs that kept at least so much of the attacked class.",
-    "claims_by_subject": "The paper's sentences, counted as facts.",
+    "claims_by_subject": "What the paper finds, each finding counted once, and what becomes of it here.",
     "claims_primary": "The claims that were named before their runs.",
 }
 

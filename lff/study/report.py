@@ -51,7 +51,7 @@ FIRST = {
     "saved_and_lost": "LFighter on MNIST-Mild at 40% attackers. Green: it dropped attackers. Dark "
     "red: honest peers instead; if to the end, the attacked class is lost.",
     "profiles": "The share of attacked runs that kept at least so much of the attacked class.",
-    "claims_by_subject": "What the paper finds, each finding counted once, and what becomes of it here.",
+    "claims_by_subject": "What the paper finds, each finding counted once, and whether it holds.",
     "claims_primary": "The claims that were named before their runs.",
 }
 

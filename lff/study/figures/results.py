@@ -286,7 +286,7 @@ def odd_peer(rounds: pd.DataFrame, caption: str) -> Figure:
             for pair, look in PAIRS.items():
                 if pair in found:
                     _seeds(ax, here.assign(cosine=found[pair]), "cosine", **look)
-            ax.set_title(case, fontsize=7, color=CASES[case])
+            ax.set_title(case.replace(", ", ",\n"), fontsize=7, color=CASES[case])
             round_axis(ax)
         panels[0].set_ylabel("mean cosine")
         noted = {pair for noted in shown["noted"] for pair in noted["similarities"]}

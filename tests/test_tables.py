@@ -246,6 +246,18 @@ def test_methods_are_paired_by_seed():
     assert tables.paired(given, "median").iloc[0]["Src-Acc ahead (points)"] == pytest.approx(-30)
 
 
+def test_seeds_that_may_have_been_chosen_are_not_paired():
+    """The median was run in two of LFighter's five seeds; of four seeds two are half."""
+    given = runs(
+        *[("imdb", "fedavg", 0.0, s) for s in range(5)],
+        *[("imdb", "lfighter", 40.0, s) for s in range(5)],
+        *[("imdb", "median", 40.0, s) for s in range(2)],
+        src_acc=[0.9] * 5 + [0.0, 0.0, 0.9, 0.9, 0.9] + [0.5] * 2,
+    )
+    assert tables.paired(given).empty
+    assert len(tables.paired(given[given["seed"] < 4])) == 1
+
+
 def test_detectors_are_means_over_the_rounds_that_have_an_answer():
     """Peers 0 to 3 attack: first two of them and one honest peer are dropped, then nobody."""
     given = rounds_of(dropped=[(2, 1), (0, 0)]).assign(

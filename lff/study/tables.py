@@ -309,8 +309,9 @@ def _chance(count: float, seeds: float) -> str:
 
 
 def paired(runs: pd.DataFrame, method: str = "lfighter") -> pd.DataFrame:
-    """A method against each other one, seed by seed, where two seeds or more have both.
+    """A method against each other one, seed by seed, where half of its seeds have both.
 
+    Two seeds are the least. Fewer than half may have been chosen by how the method fared in them.
     Peers and attackers of a seed are the same for all methods. The difference of Src-Acc has a 95%
     interval by bootstrap; how often only one of the two lost the class, McNemar's exact p.
     """
@@ -322,7 +323,7 @@ def paired(runs: pd.DataFrame, method: str = "lfighter") -> pd.DataFrame:
         for name in defenses_in_order(by_seed) if mine is not None else ():
             other, generator = by_seed[name], np.random.default_rng(0)
             found = statistics.paired_difference(mine["src_acc"], other["src_acc"], generator)
-            if found.pairs < 2:
+            if found.pairs < max(2, len(mine) / 2):
                 continue
             alone = statistics.mcnemar(mine["lost"], other["lost"])
             rows[*cell, name] = {

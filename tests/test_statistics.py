@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, bootstrap
 from sklearn.metrics import precision_score, recall_score, roc_auc_score
@@ -14,6 +14,8 @@ from sklearn.metrics import precision_score, recall_score, roc_auc_score
 from lff.errors import InputError
 from lff.study import statistics
 from lff.study.statistics import clopper_pearson, wilson
+
+properties = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -43,6 +45,7 @@ def test_two_of_four_is_seven_to_ninety_three_percent():
 shares = st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
+@properties
 @given(shares, st.sampled_from([0.8, 0.95, 0.99]))
 def test_the_ends_solve_their_equations(counts, confidence):
     """Wilson's are z standard errors from the share; at Clopper-Pearson's a tail is full."""
@@ -110,6 +113,7 @@ def test_a_seed_that_occurs_twice_is_refused():
         statistics.paired_difference(pd.Series([1.0, 2.0], index=[0, 0]), by_seed(1), rng())
 
 
+@properties
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12))
 def test_mcnemar_counts_every_way_the_pairs_could_fall(pairs):
     """Without a difference each pair that differs could as well be the other way round."""
@@ -168,6 +172,7 @@ def test_every_stratum_of_a_profile_weighs_the_same():
     assert profile[["low", "high"]].isna().all(axis=None)  # one run cannot show how runs vary
 
 
+@properties
 @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=6), min_size=1, max_size=3))
 def test_a_profile_falls_and_lies_in_its_band(groups):
     table = scores(**{f"b{i}": values for i, values in enumerate(groups)})
@@ -213,6 +218,7 @@ rounds = st.lists(
 )
 
 
+@properties
 @given(rounds)
 def test_detectors_are_scikit_learns(peers):
     """Ids are not positions; few values, so that many scores are tied."""

@@ -92,6 +92,13 @@ def test_a_table_without_rows_is_still_a_table():
     assert "Src-Acc" in text.latex(cells)
 
 
+def test_the_same_table_is_the_same_page_and_another_is_not():
+    page, other = pd.DataFrame({"a": ["1"]}), pd.DataFrame({"a": ["2"]})
+    assert text.styled(page).to_html() == text.styled(page.copy()).to_html()
+    named = {text.styled(page).uuid, text.styled(page, "of mine").uuid, text.styled(other).uuid}
+    assert len(named) == 3  # two tables of one page must not share their bold cells
+
+
 def test_captions_name_scale_source_seeds_and_runs():
     one = runs(("mnist-iid", "fedavg", 0.0, 0), ("mnist-iid", "fedavg", 10.0, 0))
     assert text.caption(one, "quick") == "MNIST-iid, scale quick; data: made up; seed 0; 2 runs"

@@ -21,7 +21,8 @@ import lff
 from lff.errors import InputError, TrainingError, unknown
 from lff.experiments.build import DEVICES
 from lff.experiments.experiment import Experiment
-from lff.paths import figures_dir, notebooks_dir
+from lff.experiments.records import SUFFIX, path_of
+from lff.paths import figures_dir, notebooks_dir, results_dir
 from lff.study import frame, text
 
 if TYPE_CHECKING:
@@ -274,12 +275,17 @@ def assigned(code: str) -> list[str]:
 def in_every_seed(experiments: Iterable[Experiment]) -> list[Experiment]:
     """What is recorded of these experiments, in their own and in any other seed."""
     cells = list(dict.fromkeys(e.replace(seed=0) for e in experiments))
-    recorded = pd.concat(
-        [frame.rounds(scale=scale) for scale in dict.fromkeys(e.scale for e in cells)]
+    seeds: dict[str, set[int]] = {}  # by what an id says before its seed
+    for scale in dict.fromkeys(e.scale for e in cells):
+        for path in (results_dir() / scale).glob(f"*_seed*{SUFFIX}"):
+            named, _, rest = path.name.rpartition("_seed")
+            seeds.setdefault(named, set()).add(int(rest.partition("_")[0]))
+    every = (
+        cell.replace(seed=seed)
+        for cell in cells
+        for seed in sorted(seeds.get(cell.id.rpartition("_seed")[0], ()))
     )
-    ids, seeds = set(recorded["id"]), sorted(set(recorded["seed"]))
-    every = (cell.replace(seed=int(seed)) for cell in cells for seed in seeds)
-    return [e for e in every if e.id in ids]
+    return [e for e in every if path_of(e).exists()]
 
 
 def _execute(path: Path, tag: str, namespace: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 Only here are numbers rounded, the columns of a range put into one, and what is missing marked.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -144,9 +145,13 @@ def latex(text: pd.DataFrame) -> str:
 
 
 def styled(text: pd.DataFrame, caption: str = "") -> "Styler":
-    """A table of texts as a notebook shows it, with its caption below."""
+    """A table of texts as a notebook shows it, with its caption below.
+
+    Its name in the page is one of its content, so that the same table is the same text again.
+    """
     bold = text.map(lambda cell: "font-weight: bold" if cell.startswith("**") else "")
-    shown = text.map(_plain).style.apply(lambda _: bold, axis=None)
+    name = hashlib.sha256((text.to_csv() + caption).encode()).hexdigest()[:8]
+    shown = text.map(_plain).style.set_uuid(name).apply(lambda _: bold, axis=None)
     small = {"selector": "caption", "props": "caption-side: bottom; text-align: left; color: #555"}
     return shown.set_caption(caption).set_table_styles([small]) if caption else shown
 

@@ -38,6 +38,7 @@ figures: $(READY)
 # on judge the primary claims (docs/decisions.md).
 SWEEP := $(BIN)/lff sweep --scale laptop
 PAPER := fedavg median repeated_median trimmed_mean multi_krum foolsgold lfighter
+OTHERS := imdb cifar10-iid cifar10-mild mnist-extreme
 TEN := $(shell seq 100 109)
 TWENTY := $(shell seq 100 119)
 FOOLSGOLD := $(BIN)/lff sweep --scale paper --rounds 12 --benchmarks mnist-iid \
@@ -55,6 +56,8 @@ evidence: $(READY)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses fedavg --ratios 0 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses lfighter --ratios 40 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-iid --defenses labelaudit --ratios 0 40 --seeds 100 101 102 103 104
+	-@$(SWEEP) --benchmarks $(OTHERS) --defenses lfighter labelaudit --ratios 40 --seeds 100 101
+	-@$(SWEEP) --benchmarks $(OTHERS) --defenses fedavg --ratios 0 --seeds 100 101
 	-@$(BIN)/lff sweep --scale paper --rounds 40 --benchmarks mnist-mild --defenses lfighter \
 		--ratios 40 --seeds $(TEN)
 	-@$(SWEEP) --benchmarks mnist-mild mnist-iid --defenses $(PAPER) oracle

@@ -66,6 +66,7 @@ evidence: $(READY)
 		--defenses fedavg lfighter foolsgold multi_krum median
 	-@$(SWEEP) --benchmarks cifar10-iid cifar10-mild --defenses oracle --ratios 40
 	-@$(SWEEP) --benchmarks mnist-extreme --defenses $(PAPER) oracle --ratios 0 40 50
+	-@$(BIN)/lff study 00_tour 03_gradients 04_pca 11_attacks_and_defenses 12_plain_mean --scale laptop
 	-@$(BIN)/lff study --scale laptop
 	@cp study/laptop/*.ipynb figures/laptop/
 	@$(BIN)/python -m lff.study.readme

@@ -30,8 +30,6 @@ def test_a_page_shows_the_committed_tables_and_numbers(page):
 
 
 def test_a_number_of_lines_is_stale_when_it_is_far_off(tmp_path):
-    (tmp_path / "figures/laptop").mkdir(parents=True)
-    (tmp_path / "figures/laptop/numbers.json").write_text("{}")
     (tmp_path / "a.py").write_text("x = 1\n" * 1010)
     page = "<!-- lines *.py -->{}<!-- / -->".format
     assert refreshed(page("1,100"), tmp_path) == page("1,100")

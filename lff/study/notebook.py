@@ -189,11 +189,12 @@ class Parameters:
         plain.to_csv(f"{stem}.csv", index=False)
         return figure
 
-    def numbers(self, **named: object) -> dict[str, str]:
-        """Write numbers by name as `numbers.json`, for the pages that show them (`readme`)."""
+    def numbers(self, kind: str, **named: object) -> dict[str, str]:
+        """Write numbers by name as `numbers_<kind>.json`, for the pages that show them (`readme`).
+        """
         texts = {name: str(value) for name, value in named.items()}
         content = json.dumps(texts, indent=1, ensure_ascii=False)
-        self._stem("numbers.json").write_text(content + "\n", encoding="utf-8")
+        self._stem(f"numbers_{kind}.json").write_text(content + "\n", encoding="utf-8")
         return texts
 
     def _stem(self, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 A block between `<!-- figures/... -->` and `<!-- end -->` becomes the table of that file, without
 its caption. What stands between `<!-- =name -->` and `<!-- / -->` becomes the entry of that name in
-`figures/laptop/numbers.json`, which notebook `08_paper_vs_ours` writes. What stands between
+`figures/laptop/numbers_*.json`, which notebooks write (`p.numbers`). What stands between
 `<!-- lines patterns -->` and `<!-- / -->` becomes how many lines these files have, in hundreds.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lff.paths import home_dir
 
-PAGES = ("README.md", "docs/findings.md")
+PAGES = ("README.md", "docs/findings.md", "docs/holds.md")
 BLOCK = re.compile(r"<!-- (figures/\S+) -->\n.*?<!-- end -->", re.DOTALL)
 NUMBER = re.compile(r"<!-- =(\w+) -->.*?<!-- / -->", re.DOTALL)
 LINES = re.compile(r"<!-- lines ([^>]+) -->([\d,]+)<!-- / -->")
@@ -21,7 +21,9 @@ NEAR = 0.1  # a number of lines is stale when it is off by more than this share
 
 def refreshed(page: str, home: Path) -> str:
     """A page with the tables, numbers and sizes as they are now below this folder."""
-    numbers = json.loads((home / "figures/laptop/numbers.json").read_text(encoding="utf-8"))
+    numbers: dict[str, str] = {}
+    for path in sorted((home / "figures/laptop").glob("numbers_*.json")):
+        numbers |= json.loads(path.read_text(encoding="utf-8"))
 
     def table(found: re.Match[str]) -> str:
         text, _, _ = (home / found[1]).read_text(encoding="utf-8").partition("\n\n")

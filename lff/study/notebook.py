@@ -190,8 +190,7 @@ class Parameters:
         return figure
 
     def numbers(self, kind: str, **named: object) -> dict[str, str]:
-        """Write numbers by name as `numbers_<kind>.json`, for the pages that show them (`readme`).
-        """
+        """Write numbers by name as `numbers_<kind>.json`, for pages that show them (`readme`)."""
         texts = {name: str(value) for name, value in named.items()}
         content = json.dumps(texts, indent=1, ensure_ascii=False)
         self._stem(f"numbers_{kind}.json").write_text(content + "\n", encoding="utf-8")
